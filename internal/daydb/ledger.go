@@ -57,10 +57,11 @@ type DayDB struct {
 	Since       time.Time
 	Token       int64
 
-	// Generation is the marker in the database's _security; nil until the
-	// database was created and secured.
-	Generation *uuid.UUID
-	// InstanceStartTime is CouchDB's creation time, in seconds, as it states it.
+	// Generation is the marker in the database's _security, chosen before the
+	// database is created.
+	Generation uuid.UUID
+	// InstanceStartTime is CouchDB's creation time, in seconds, as it states it;
+	// nil until the database was created and secured.
 	InstanceStartTime *string
 
 	Hold *Hold

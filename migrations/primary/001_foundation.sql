@@ -23,7 +23,7 @@ create table restaurants (
   legacy_db text not null,
   active boolean not null default true,
   -- The marker in the _security of the core database; a core whose marker differs is not ours.
-  core_generation uuid,
+  core_generation uuid not null default gen_random_uuid(),
   core_warmed_at timestamptz,
   -- The generation of the last manifest that was written to core.
   manifest_generation bigint,

@@ -15,9 +15,9 @@ create table day_databases (
   state_since timestamptz not null default now(),
   fencing_token bigint not null,
 
-  -- Identity of the physical database: our marker in its _security, and CouchDB's own creation
-  -- time (seconds, as text). Null until it was created and secured; never changed afterwards.
-  generation uuid,
+  -- Identity of the physical database: our marker in its _security, chosen before it is created,
+  -- and CouchDB's own creation time (seconds, as text), known once it was created and secured.
+  generation uuid not null default gen_random_uuid(),
   instance_start_time text,
 
   -- A legal hold: nothing destructive happens while it is set.
@@ -84,7 +84,7 @@ begin
   end if;
   if (new.company_id, new.restaurant_id, new.business_day, new.db_name)
      is distinct from (old.company_id, old.restaurant_id, old.business_day, old.db_name)
-     or (old.generation is not null and new.generation is distinct from old.generation)
+     or new.generation <> old.generation
      or (old.instance_start_time is not null and new.instance_start_time is distinct from old.instance_start_time) then
     raise exception 'the identity of a day database never changes' using errcode = 'RD003';
   end if;
@@ -116,7 +116,7 @@ begin
   select lock1_green, lock2_green, lock3_green, eligible into latest
   from guard_evaluations where day_database_id = new.id order by id desc limit 1;
 
-  if new.state = 'ACTIVE' and new.generation is null then
+  if new.state = 'ACTIVE' and new.instance_start_time is null then
     raise exception 'a day becomes ACTIVE only after its database was created and secured' using errcode = 'RD002';
   elsif new.state = 'ARCHIVED' and not coalesce(latest.lock1_green and latest.lock2_green, false) then
     raise exception 'ARCHIVED needs locks 1 and 2 green in the last evaluation' using errcode = 'RD002';
