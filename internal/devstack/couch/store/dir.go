@@ -1,0 +1,355 @@
+// Package store keeps databases of JSON documents with revision trees, each
+// in one bbolt file of a folder. It is the file layer of the embedded
+// CouchDB-compatible store and knows nothing of HTTP, users or JSON beyond
+// the shape of a document body.
+//
+// Files are opened when they are first needed, and the least recently used
+// ones are closed again, so that a folder of thousands of databases costs the
+// memory of a few hundred. No transaction stays open while a client reads:
+// callers that stream take a page, close, send it and come back.
+package store
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+var (
+	// ErrNoDatabase reports that the folder holds no database of that name,
+	// or no longer holds the one an operation began on.
+	ErrNoDatabase = errors.New("database does not exist")
+	// ErrDatabaseExists reports that a database cannot be created.
+	ErrDatabaseExists = errors.New("database exists")
+)
+
+// Options of a folder.
+type Options struct {
+	// NoSync skips fsync. A crash of the machine can then lose or damage
+	// what was written; a crash of the process cannot.
+	NoSync bool
+	// MaxOpen is the number of files kept open while nobody uses them; 0
+	// means 256.
+	MaxOpen int
+}
+
+// Dir is a folder of databases. Its methods are safe for concurrent use; only
+// one Dir may have a folder open.
+type Dir struct {
+	path string
+	opts Options
+
+	mu   sync.Mutex
+	dbs  map[string]*db
+	idle *list.List // open databases without users, most recently used first
+	open int
+}
+
+// db is a database that is known to exist.
+type db struct {
+	name, file string
+
+	// Guarded by Dir.mu.
+	bolt    *bolt.DB
+	refs    int
+	idle    *list.Element
+	changed chan struct{} // closed by the next commit or by the deletion
+
+	writing sync.Mutex // held by a writer, and by the deletion
+	deleted bool       // guarded by writing
+	designs uint64     // commits that touched a design document; guarded by writing
+}
+
+const extension, deletedExtension = ".couch", ".deleted.couch"
+
+// OpenDir opens a folder, which it makes if need be.
+func OpenDir(path string, opts Options) (*Dir, error) {
+	if opts.MaxOpen == 0 {
+		opts.MaxOpen = 256
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	d := &Dir{path: path, opts: opts, dbs: map[string]*db{}, idle: list.New()}
+	for _, e := range entries {
+		if name, ok := databaseName(e.Name()); ok {
+			d.dbs[name] = d.newDB(name)
+		}
+	}
+	return d, nil
+}
+
+// Close closes all files. The folder must not be in use any more.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, db := range d.dbs {
+		if db.bolt != nil {
+			errs = append(errs, db.bolt.Close())
+			db.bolt = nil
+		}
+		close(db.changed)
+	}
+	d.dbs = map[string]*db{}
+	return errors.Join(errs...)
+}
+
+// Names returns the names of all databases in byte order.
+func (d *Dir) Names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := make([]string, 0, len(d.dbs))
+	for name := range d.dbs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Exists reports whether a database exists.
+func (d *Dir) Exists(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lookup(name) != nil
+}
+
+// Create makes an empty database with the given number of shards, which is
+// only remembered. It returns ErrDatabaseExists if there is one already.
+func (d *Dir) Create(name string, shards int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lookup(name) != nil {
+		return ErrDatabaseExists
+	}
+	db := d.newDB(name)
+	if err := d.openFile(db); err != nil {
+		return err
+	}
+	err := db.bolt.Update(func(btx *bolt.Tx) error { return initialise(btx, shards, time.Now()) })
+	if err != nil {
+		_ = db.bolt.Close()
+		d.open--
+		_ = os.Remove(db.file)
+		return fmt.Errorf("create database: %w", err)
+	}
+	d.dbs[name] = db
+	db.idle = d.idle.PushFront(db)
+	return d.evict()
+}
+
+// Delete removes a database. With keep its file is renamed, so that an
+// operator can bring the database back by renaming it again. A write that has
+// not committed when Delete is called fails with ErrNoDatabase.
+func (d *Dir) Delete(name string, keep bool) error {
+	d.mu.Lock()
+	db := d.lookup(name)
+	d.mu.Unlock()
+	if db == nil {
+		return ErrNoDatabase
+	}
+	db.writing.Lock()
+	defer db.writing.Unlock()
+	if db.deleted {
+		return ErrNoDatabase
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.removeFile(db, keep); err != nil {
+		return fmt.Errorf("delete database: %w", err)
+	}
+	db.deleted = true
+	delete(d.dbs, name)
+	close(db.changed)
+	if db.refs == 0 {
+		return d.closeFile(db)
+	}
+	return nil
+}
+
+func (d *Dir) removeFile(db *db, keep bool) error {
+	if !keep {
+		return os.Remove(db.file)
+	}
+	base := strings.TrimSuffix(db.file, extension) + time.Now().UTC().Format(".20060102.150405")
+	kept := base + deletedExtension
+	for n := 1; ; n++ {
+		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
+			return os.Rename(db.file, kept)
+		}
+		kept = fmt.Sprintf("%s.%d%s", base, n, deletedExtension)
+	}
+}
+
+// Watch returns a channel that is closed by the next commit to the database,
+// or by its deletion. Take it before reading, so that nothing is missed.
+func (d *Dir) Watch(name string) (<-chan struct{}, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	db := d.lookup(name)
+	if db == nil {
+		return nil, ErrNoDatabase
+	}
+	return db.changed, nil
+}
+
+// View runs fn in a read transaction. What fn was given is invalid when it
+// returns.
+func (d *Dir) View(name string, fn func(*Tx) error) error {
+	db, err := d.acquire(name)
+	if err != nil {
+		return err
+	}
+	defer d.release(db)
+	return db.bolt.View(func(btx *bolt.Tx) error {
+		tx, err := newTx(db, btx)
+		if err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// Update runs fn in the one write transaction of the database and commits
+// unless fn fails. The commit wakes whoever watches.
+func (d *Dir) Update(name string, fn func(*Tx) error) error {
+	db, err := d.acquire(name)
+	if err != nil {
+		return err
+	}
+	defer d.release(db)
+	db.writing.Lock()
+	defer db.writing.Unlock()
+	if db.deleted {
+		return ErrNoDatabase
+	}
+	err = db.bolt.Update(func(btx *bolt.Tx) error {
+		tx, err := newTx(db, btx)
+		if err != nil {
+			return err
+		}
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return tx.flush()
+	})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	close(db.changed)
+	db.changed = make(chan struct{})
+	d.mu.Unlock()
+	return nil
+}
+
+func (d *Dir) newDB(name string) *db {
+	file := filepath.Join(d.path, strings.ReplaceAll(name, "/", "%")+extension)
+	return &db{name: name, file: file, changed: make(chan struct{})}
+}
+
+// lookup finds a database, also one whose file was put back by hand.
+func (d *Dir) lookup(name string) *db {
+	if db := d.dbs[name]; db != nil {
+		return db
+	}
+	db := d.newDB(name)
+	if _, err := os.Stat(db.file); err != nil {
+		return nil
+	}
+	d.dbs[name] = db
+	return db
+}
+
+func (d *Dir) acquire(name string) (*db, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	db := d.lookup(name)
+	if db == nil {
+		return nil, ErrNoDatabase
+	}
+	if db.bolt == nil {
+		if err := d.openFile(db); err != nil {
+			return nil, err
+		}
+	}
+	if db.idle != nil {
+		d.idle.Remove(db.idle)
+		db.idle = nil
+	}
+	db.refs++
+	return db, d.evict()
+}
+
+func (d *Dir) release(db *db) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if db.refs--; db.refs > 0 {
+		return
+	}
+	if d.dbs[db.name] != db {
+		_ = d.closeFile(db) // Deleted while in use: nobody is left to tell.
+		return
+	}
+	db.idle = d.idle.PushFront(db)
+}
+
+func (d *Dir) openFile(db *db) error {
+	// The timeout turns a folder that another process holds into an error.
+	b, err := bolt.Open(db.file, 0o600, &bolt.Options{
+		Timeout:      time.Second,
+		NoSync:       d.opts.NoSync,
+		NoGrowSync:   d.opts.NoSync,
+		FreelistType: bolt.FreelistMapType,
+	})
+	if err != nil {
+		return fmt.Errorf("open database file: %w", err)
+	}
+	db.bolt = b
+	d.open++
+	return nil
+}
+
+func (d *Dir) closeFile(db *db) error {
+	if db.idle != nil {
+		d.idle.Remove(db.idle)
+		db.idle = nil
+	}
+	if db.bolt == nil {
+		return nil
+	}
+	err := db.bolt.Close()
+	db.bolt = nil
+	d.open--
+	return err
+}
+
+func (d *Dir) evict() error {
+	for d.open > d.opts.MaxOpen && d.idle.Len() > 0 {
+		if err := d.closeFile(d.idle.Back().Value.(*db)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func databaseName(file string) (name string, ok bool) {
+	if strings.HasSuffix(file, deletedExtension) {
+		return "", false
+	}
+	name, ok = strings.CutSuffix(file, extension)
+	return strings.ReplaceAll(name, "%", "/"), ok
+}
