@@ -268,6 +268,12 @@ func Move(ctx context.Context, tx pgx.Tx, d DayDB, event Event, m Mark, evidence
 	return Load(ctx, tx, d.Name)
 }
 
+// Note adds a line to the history of a day that does not move: something was
+// decided or done that the next look must know of.
+func Note(ctx context.Context, tx pgx.Tx, d DayDB, event Event, m Mark, evidence any) error {
+	return writeHistory(ctx, tx, d.ID, &d.State, d.State, event, m, evidence)
+}
+
 func writeHistory(ctx context.Context, tx pgx.Tx, id int64, from *State, to State, event Event, m Mark, evidence any) error {
 	if evidence == nil {
 		evidence = struct{}{}

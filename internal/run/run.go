@@ -54,11 +54,20 @@ type Failure struct {
 	Error        string `json:"error"`
 }
 
-// Report collects the counters and failures of a run. It is safe for
+// Change is a move of a day database that the run made, or would make.
+type Change struct {
+	DBName string      `json:"dbName"`
+	From   daydb.State `json:"from"`
+	To     daydb.State `json:"to"`
+	Event  daydb.Event `json:"event"`
+}
+
+// Report collects the counters, changes and failures of a run. It is safe for
 // concurrent use; the zero Report is empty.
 type Report struct {
 	mu       sync.Mutex
 	counters map[string]int64
+	changes  []Change
 	failures []Failure
 }
 
@@ -77,6 +86,20 @@ func (r *Report) Fail(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures = append(r.failures, f)
+}
+
+// Moved notes a move of a day database.
+func (r *Report) Moved(c Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes = append(r.changes, c)
+}
+
+// Changes returns a copy of the moves.
+func (r *Report) Changes() []Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Change(nil), r.changes...)
 }
 
 // Counters returns a copy of the counters.

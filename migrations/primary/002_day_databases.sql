@@ -186,6 +186,8 @@ create table guard_evaluations (
   run_id bigint,
   token bigint not null,
   at timestamptz not null default now(),
+  -- The last time that a look found the database as this evaluation had left it.
+  confirmed_at timestamptz not null default now(),
   -- The business day that counted as today.
   as_of date not null,
   lock1_green boolean not null,
