@@ -141,3 +141,9 @@ func (d *Day) ScanDate(v pgtype.Date) error {
 	*d = dayOfDate(v.Time)
 	return nil
 }
+
+// Start returns the instant at which the business day begins in loc.
+func (d Day) Start(loc *time.Location) time.Time {
+	m := d.midnight()
+	return time.Date(m.Year(), m.Month(), m.Day(), RolloverHour, 0, 0, 0, loc)
+}
