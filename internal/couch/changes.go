@@ -160,10 +160,12 @@ func (f *Feed) line() ([]byte, error) {
 		}
 		line = f.long
 	}
-	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
-		if errors.Is(err, io.EOF) {
-			return nil, io.ErrUnexpectedEOF
-		}
+	// Every line ends in a line break, the last one too: without it the line
+	// was cut, and might still look whole.
+	if errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return nil, err
 	}
 	line = bytes.TrimRight(line, "\r\n")
