@@ -18,16 +18,42 @@ create table cron_runs (
   token bigint not null,
   counters jsonb not null default '{}',
   failures jsonb not null default '[]',
+  -- Moves of day databases that the run made, or would have made if it was a dry run.
+  changes jsonb not null default '[]',
+  -- What kept the run from its end: stop, the server was stopped; lease, its process died or was
+  -- paused past its lease. The scheduled time of such a run is served by another.
+  interrupted_by text,
   started_at timestamptz not null default now(),
   finished_at timestamptz,
   constraint cron_runs_pkey primary key (id),
   constraint cron_runs_trigger check (trigger in ('schedule', 'manual', 'catchup')),
   constraint cron_runs_state check (state in ('running', 'succeeded', 'partial', 'failed')),
   constraint cron_runs_finished check ((state = 'running') = (finished_at is null)),
-  constraint cron_runs_due check ((trigger = 'manual') = (due_at is null))
+  constraint cron_runs_due check ((trigger = 'manual') = (due_at is null)),
+  constraint cron_runs_zone check ((trigger = 'manual') = (zone is null)),
+  constraint cron_runs_interrupted check (interrupted_by in ('stop', 'lease')),
+  constraint cron_runs_interrupted_failed check (interrupted_by is null or state = 'failed')
 );
 create index cron_runs_by_cron on cron_runs (cron, id desc);
 create index cron_runs_by_due on cron_runs (cron, zone, due_at);
+create unique index cron_runs_one_running on cron_runs (cron) where state = 'running';
+
+-- +goose StatementBegin
+-- A run that has ended keeps what it reported: nobody rewrites history, least of all a process
+-- that was paused while another closed its run.
+create function cron_runs_final() returns trigger
+language plpgsql as $$
+begin
+  if old.state <> 'running' then
+    raise exception 'run % has ended', old.id using errcode = 'RD003', table = tg_table_name;
+  end if;
+  return new;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger cron_runs_final before update on cron_runs
+  for each row execute function cron_runs_final();
 
 create table cron_pauses (
   cron text not null,
