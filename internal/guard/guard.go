@@ -1,0 +1,220 @@
+// Package guard decides when a day database may go. It evaluates three locks,
+// moves days from DRAINING to ARCHIVED and on, seals what is to be dropped, and
+// holds the one function that deletes a database.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/flags"
+	"github.com/rollingd/rollingd/internal/run"
+)
+
+// Schedule is when the guard runs, in each restaurant's own zone.
+const Schedule = "0 4 * * *"
+
+// ErrBusinessDay is returned when a run would pretend that a later day is
+// today. Only a dry run may: a day that has not come makes databases look old.
+var ErrBusinessDay = errors.New("a later business day than today needs dryRun")
+
+// Couch is what the guard needs of CouchDB. Every call answers with the
+// sentinels of package couch; a call without an answer may have had its effect.
+type Couch interface {
+	Ping(ctx context.Context) error
+	Info(ctx context.Context, db string) (couch.Info, error)
+	Pending(ctx context.Context, db string, since couch.Seq) (int64, error)
+	Names(ctx context.Context, prefix string) ([]string, error)
+	Security(ctx context.Context, db string) (couch.Security, error)
+	PutSecurity(ctx context.Context, db string, s couch.Security) error
+	Doc(ctx context.Context, db, id, rev string) ([]byte, error)
+	PutDesign(ctx context.Context, db, id, validate string) error
+	DropDesign(ctx context.Context, db, id string) error
+	Delete(ctx context.Context, db string) error
+}
+
+// Archive is what the guard needs of the archiver. All of it is repeatable.
+type Archive interface {
+	CatchUp(ctx context.Context, d daydb.DayDB, lease fence.Lease) (archive.Position, error)
+	Blockers(ctx context.Context, sourceID int64) ([]archive.Blocker, error)
+	Reconcile(ctx context.Context, d daydb.DayDB, pos archive.Position) (archive.Reconciliation, error)
+	Prove(ctx context.Context, d daydb.DayDB, pos archive.Position) (archive.Proof, error)
+}
+
+// Options of a guard.
+type Options struct {
+	Pool    *pgxpool.Pool
+	Couch   Couch
+	Archive Archive
+	Leases  *fence.Leases
+	Log     *slog.Logger
+	// Env is the prefix of the database names of this environment.
+	Env string
+	// TTLDays is the age in business days that a day must exceed to be dropped.
+	TTLDays int
+	// Settle is the least time between a seal and its drop.
+	Settle time.Duration
+	// Workers is how many days are looked at at once.
+	Workers int
+}
+
+// Guard evaluates and drops day databases.
+type Guard struct {
+	Options
+}
+
+// New returns a guard.
+func New(opts Options) *Guard { return &Guard{Options: opts} }
+
+// leaseWait is how long an evaluation waits for the archiver to be done with a
+// day; both start at the same hour.
+const leaseWait = 10 * time.Minute
+
+// Run looks at every DRAINING, ARCHIVED and DROPPABLE day of the companies
+// whose rollingDb is on, and then for databases that should not be there. What
+// fails for one day is reported and does not stop the others.
+func (g *Guard) Run(ctx context.Context, r run.Run) error {
+	all, err := flags.All(ctx, g.Pool)
+	if err != nil {
+		return err
+	}
+	regs, err := daydb.Restaurants(ctx, g.Pool)
+	if err != nil {
+		return err
+	}
+	zones := make(map[daydb.Restaurant]string, len(regs))
+	for _, reg := range regs {
+		zones[reg.Restaurant] = reg.Timezone
+	}
+	days, err := daydb.List(ctx, g.Pool, daydb.Filter{
+		CompanyID:    r.Scope.CompanyID,
+		RestaurantID: r.Scope.RestaurantID,
+		States:       []daydb.State{daydb.Draining, daydb.Archived, daydb.Droppable},
+	})
+	if err != nil {
+		return err
+	}
+	todays, err := g.todays(ctx, r, regs)
+	if err != nil {
+		return err
+	}
+
+	var (
+		quiet  confirmations
+		groups errgroup.Group
+	)
+	groups.SetLimit(max(g.Workers, 1))
+	for _, d := range days {
+		zone := zones[d.Restaurant]
+		if !all[d.CompanyID].RollingDb || r.Zone != "" && zone != r.Zone {
+			continue
+		}
+		groups.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			r.Report.Add("evaluated", 1)
+			if err := g.look(ctx, r, d, todays[zone], &quiet); err != nil {
+				g.failed(r, d, err)
+			}
+			return nil
+		})
+	}
+	_ = groups.Wait() // Failures are in the report.
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := quiet.flush(ctx, g.Pool, r.DryRun); err != nil {
+		return err
+	}
+	if r.Scope.CompanyID == "" && r.Scope.RestaurantID == "" {
+		return g.findGhosts(ctx, r)
+	}
+	return nil
+}
+
+// todays returns the business day that counts as today, by zone.
+func (g *Guard) todays(ctx context.Context, r run.Run, regs []daydb.Registration) (map[string]daydb.Day, error) {
+	todays := make(map[string]daydb.Day)
+	for _, reg := range regs {
+		if _, known := todays[reg.Timezone]; known || !r.Scope.Covers(reg.Restaurant) {
+			continue
+		}
+		today, err := daydb.Today(ctx, g.Pool, reg.Timezone)
+		if err != nil {
+			return nil, err
+		}
+		if pretended := r.Scope.BusinessDay; !pretended.IsZero() {
+			if today.Before(pretended) && !r.DryRun {
+				return nil, fmt.Errorf("%w: %s is later than %s, today's business day in %s",
+					ErrBusinessDay, pretended, today, reg.Timezone)
+			}
+			today = pretended
+		}
+		todays[reg.Timezone] = today
+	}
+	return todays, nil
+}
+
+// failed reports what went wrong for one day.
+func (g *Guard) failed(r run.Run, d daydb.DayDB, err error) {
+	step := "evaluate"
+	var at *stepError
+	if errors.As(err, &at) {
+		step = at.step
+	}
+	r.Report.Fail(run.Failure{
+		CompanyID:    d.CompanyID,
+		RestaurantID: d.RestaurantID,
+		DBName:       d.Name,
+		Step:         step,
+		Error:        err.Error(),
+	})
+}
+
+// stepError says in which step of the protocol something went wrong.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+func at(step string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &stepError{step: step, err: err}
+}
+
+// confirmations collects the evaluations that a run found unchanged, to write
+// them in one statement.
+type confirmations struct {
+	mu  sync.Mutex
+	ids []int64
+}
+
+func (c *confirmations) add(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids = append(c.ids, id)
+}
+
+func (c *confirmations) flush(ctx context.Context, pool *pgxpool.Pool, dryRun bool) error {
+	if len(c.ids) == 0 || dryRun {
+		return nil
+	}
+	return confirm(ctx, pool, c.ids)
+}

@@ -1,0 +1,205 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/flags"
+)
+
+// sealDesign is the design document that refuses every write of a sealed day,
+// also those whose request had begun before the seal.
+const (
+	sealDesign   = "_design/rollingd_seal"
+	sealValidate = `function (newDoc, oldDoc, userCtx, secObj) { throw({forbidden: "this business day is sealed"}); }`
+)
+
+var (
+	// ErrNotPermitted is returned when a hold, a flag or the row's state forbids
+	// a destructive step at the moment of taking it.
+	ErrNotPermitted = errors.New("not permitted any more")
+	// ErrSealBroken is returned when a database that should be sealed is not.
+	ErrSealBroken = errors.New("the seal is broken")
+)
+
+// seal closes a day for good and moves it to DROPPABLE:
+//
+//  1. note in the row that the seal has begun, after reading flags and hold
+//  2. _security: members of a role that nobody has, marker kept; read back
+//  3. the design document that refuses writes; read back
+//  4. flags and hold again, and the move
+//
+// The order of 2 and 3 matters: a client that a design document refuses while
+// _security still lets it in skips the document for ever, in silence.
+//
+// A crash before 4 leaves an ARCHIVED day whose seal has begun. The next run
+// seals again from 1, or takes the seal back if the day is no longer eligible.
+func (w work) seal(ctx context.Context, d daydb.DayDB, e Evaluation) error {
+	err := w.tx(ctx, d, func(tx pgx.Tx, d daydb.DayDB) error {
+		if err := w.permitted(ctx, tx, d); err != nil {
+			return err
+		}
+		return daydb.Update(ctx, tx, d, w.mark.Token, `seal_started_at = coalesce(seal_started_at, now())`, nil)
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.closeToWriters(ctx, d); err != nil {
+		return err
+	}
+	err = w.tx(ctx, d, func(tx pgx.Tx, d daydb.DayDB) error {
+		if err := w.permitted(ctx, tx, d); err != nil {
+			return err
+		}
+		_, err := daydb.Move(ctx, tx, d, daydb.Seal, w.mark, e.moveEvidence())
+		return err
+	})
+	if errors.Is(err, ErrNotPermitted) {
+		_, undo := w.unseal(ctx, d)
+		return errors.Join(err, undo)
+	}
+	if err != nil {
+		return err
+	}
+	w.moved(d, daydb.Seal)
+	return nil
+}
+
+// closeToWriters puts both halves of the seal and reads both back.
+func (w work) closeToWriters(ctx context.Context, d daydb.DayDB) error {
+	c := w.guard.Couch
+	if err := w.markedOurs(ctx, d); err != nil {
+		return err
+	}
+	if err := c.PutSecurity(ctx, d.Name, couch.Sealed(d.Generation)); err != nil {
+		return fmt.Errorf("close _security: %w", err)
+	}
+	if err := c.PutDesign(ctx, d.Name, sealDesign, sealValidate); err != nil {
+		return fmt.Errorf("put the sealing design document: %w", err)
+	}
+	return w.sealed(ctx, d)
+}
+
+// sealed verifies both halves of the seal, and that the database is the one of
+// the row.
+func (w work) sealed(ctx context.Context, d daydb.DayDB) error {
+	if err := w.markedOurs(ctx, d); err != nil {
+		return err
+	}
+	security, err := w.guard.Couch.Security(ctx, d.Name)
+	if err != nil {
+		return err
+	}
+	if !security.IsSealed() {
+		return fmt.Errorf("%w: _security admits members %v", ErrSealBroken, security.Members.Roles)
+	}
+	raw, err := w.guard.Couch.Doc(ctx, d.Name, sealDesign, "")
+	if errors.Is(err, couch.ErrNotFound) {
+		return fmt.Errorf("%w: the design document is gone", ErrSealBroken)
+	}
+	if err != nil {
+		return err
+	}
+	var design couch.DesignDoc
+	if err := json.Unmarshal(raw, &design); err != nil || design.Validate != sealValidate {
+		return fmt.Errorf("%w: the design document was changed", ErrSealBroken)
+	}
+	return nil
+}
+
+// ErrForeign is returned for a database under a day's name that does not carry
+// the day's marker.
+var ErrForeign = errors.New("the database under this name is not the one in the ledger")
+
+func (w work) markedOurs(ctx context.Context, d daydb.DayDB) error {
+	security, err := w.guard.Couch.Security(ctx, d.Name)
+	if err != nil {
+		return err
+	}
+	if !security.Marked(d.Generation) {
+		return fmt.Errorf("%w: its marker differs", ErrForeign)
+	}
+	return nil
+}
+
+// unseal lifts a seal: the design document first, then _security, so that no
+// client is let in while its writes would be refused one by one. It returns the
+// row as it is afterwards.
+func (w work) unseal(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
+	c := w.guard.Couch
+	if err := w.markedOurs(ctx, d); err != nil {
+		return d, err
+	}
+	if err := c.DropDesign(ctx, d.Name, sealDesign); err != nil {
+		return d, fmt.Errorf("remove the sealing design document: %w", err)
+	}
+	if err := c.PutSecurity(ctx, d.Name, couch.OpenTo(d.Role(), d.Generation)); err != nil {
+		return d, fmt.Errorf("open _security: %w", err)
+	}
+	err := w.tx(ctx, d, func(tx pgx.Tx, now daydb.DayDB) error {
+		if err := daydb.Update(ctx, tx, now, w.mark.Token, `seal_started_at = null`, nil); err != nil {
+			return err
+		}
+		var err error
+		d, err = daydb.Load(ctx, tx, d.Name)
+		return err
+	})
+	if err == nil {
+		w.run.Report.Add("unsealed", 1)
+	}
+	return d, err
+}
+
+// reopen takes a day back to DRAINING because a late write brought open
+// documents or conflicts. The move is committed first: from then on nothing can
+// drop the day. A crash before the seal is lifted leaves a DRAINING day with a
+// seal, which the next evaluation lifts.
+func (w work) reopen(ctx context.Context, d daydb.DayDB, e Evaluation) error {
+	evidence := e.moveEvidence()
+	evidence["reasons"] = e.Lock1.Reasons
+	err := w.tx(ctx, d, func(tx pgx.Tx, d daydb.DayDB) error {
+		err := daydb.Update(ctx, tx, d, w.mark.Token, `
+			proof_sha256 = null,
+			proof_documents = null,
+			proof_at = null,
+			proof_state = null,
+			drop_intended_at = null`, nil)
+		if err != nil {
+			return err
+		}
+		_, err = daydb.Move(ctx, tx, d, daydb.Reopen, w.mark, evidence)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.moved(d, daydb.Reopen)
+	if d.SealStartedAt == nil {
+		return nil
+	}
+	d.State = daydb.Draining
+	_, err = w.unseal(ctx, d)
+	return err
+}
+
+// permitted reads, in the transaction that precedes a destructive step, all
+// that may have been changed by people since the evaluation.
+func (w work) permitted(ctx context.Context, tx pgx.Tx, d daydb.DayDB) error {
+	f, err := flags.LoadForShare(ctx, tx, d.CompanyID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !f.RollingDb || !f.RollingDbDrop:
+		return fmt.Errorf("%w: rollingDbDrop of %s is off", ErrNotPermitted, d.CompanyID)
+	case d.Hold != nil:
+		return fmt.Errorf("%w: held by %s", ErrNotPermitted, d.Hold.Actor)
+	}
+	return nil
+}

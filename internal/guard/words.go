@@ -1,0 +1,142 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rollingd/rollingd/internal/daydb"
+)
+
+// words says what a code means and what to do about it; %d is the count.
+var words = map[string]string{
+	CodeNonTerminal: "%d documents are still open: close, pay or cancel them on a till of the restaurant",
+	CodeCoreType:    "%d documents are of a catalogue type and do not belong in a day: move them to core, then delete them here",
+	CodeNoType:      "%d documents have no type: give them one, or delete them",
+	CodeConflict:    "%d documents have conflicting revisions: delete the losing ones",
+	CodeMissing:     "%d documents are in CouchDB and not in Postgres as they are now; open ones are never archived",
+	CodeExtra:       "%d documents are in Postgres and no longer in CouchDB, not even as deletions: were they purged?",
+	CodeChanged:     "%d documents differ from what was archived",
+	CodeAttachments: "%d attachments are not in Postgres as they are in CouchDB",
+	CodeRejected:    "%d documents were refused by Postgres: see archive_rejects for the reason and the bytes",
+	CodePending:     "%d changes came in while it was looked at: the next look decides",
+	CodePurged:      "documents were purged from CouchDB: what was archived is in Postgres, what was not is lost to both",
+	CodeAbsent:      "CouchDB does not have the database, and rollingd did not drop it",
+	CodeIncarnation: "the database under this name is not the one that rollingd created: somebody deleted and re-created it",
+	CodeAge:         "it is %d days old",
+	CodeFutureDay:   "its business day is %d days in the future",
+}
+
+func (r Reason) words() string {
+	text := words[r.Code]
+	if strings.Contains(text, "%d") {
+		text = fmt.Sprintf(text, r.Count)
+		if r.Count == 1 {
+			text = singular.Replace(text)
+		}
+	}
+	if len(r.DocIDs) == 0 {
+		return text
+	}
+	ids := strings.Join(r.DocIDs, ", ")
+	if int64(len(r.DocIDs)) < r.Count {
+		ids += ", …"
+	}
+	return text + " (" + ids + ")"
+}
+
+var singular = strings.NewReplacer(
+	"1 documents are still", "1 document is still",
+	"1 documents are", "1 document is",
+	"1 documents have", "1 document has",
+	"1 documents differ", "1 document differs",
+	"1 documents were", "1 document was",
+	"1 attachments are", "1 attachment is",
+	"1 changes came", "1 change came",
+	"1 days", "1 day",
+)
+
+// wordsOf lists what keeps locks 1 and 2 red.
+func wordsOf(x Explanation) []string {
+	var all []string
+	for _, r := range append(append([]Reason(nil), x.Locks.Lock1.Reasons...), x.Locks.Lock2.Reasons...) {
+		all = append(all, r.words())
+	}
+	return all
+}
+
+// summarize says an explanation in words, for somebody who was woken by it.
+func summarize(x Explanation, c circumstances) []string {
+	local := func(t time.Time) string { return t.In(c.zone).Format("2006-01-02 15:04 MST") }
+	lines := []string{fmt.Sprintf("%s is %s since %s; business day %s, %d days old.",
+		x.DBName, x.State, local(x.Since), x.BusinessDay, x.AgeDays)}
+	if x.Locks != nil && x.State != daydb.Dropped {
+		lines = append(lines,
+			fmt.Sprintf("It holds %d documents (deletions included), of which %d are in Postgres.", x.Documents, x.Archived),
+			lockLine("Lock 1 (all finished, no conflicts)", x.Locks.Lock1),
+			lockLine("Lock 2 (CouchDB equals Postgres)", x.Locks.Lock2.Lock),
+			ageLine(x.Locks.Lock3))
+		lines = append(lines, fmt.Sprintf("Locks 1 and 2 were last looked at %s.", local(x.Locks.Lock1.EvaluatedAt)))
+	}
+	if x.Hold != nil {
+		lines = append(lines, fmt.Sprintf("Held by %s since %s: %s", x.Hold.Actor, local(x.Hold.Since), x.Hold.Reason))
+	}
+	if x.SealedAt != nil && x.State != daydb.Dropped {
+		lines = append(lines, fmt.Sprintf("Sealed since %s: nobody can write to it.", local(*x.SealedAt)))
+	}
+	if x.DropIntendedAt != nil && x.State == daydb.Droppable {
+		lines = append(lines, fmt.Sprintf("A drop was committed at %s and has not been seen to work; the next run looks.", local(*x.DropIntendedAt)))
+	}
+	if x.Proof != nil {
+		lines = append(lines, fmt.Sprintf("Proven %s: %d documents, sha256 %s.", local(x.Proof.At), x.Proof.Documents, x.Proof.SHA256))
+	}
+	for _, r := range x.Restored {
+		lines = append(lines, fmt.Sprintf("Copy %s (%s, %d documents), made by %s: %s", r.DBName, r.State, r.Documents, r.Actor, r.Reason))
+	}
+	next := fmt.Sprintf("Next: %s", x.Next.Action)
+	if x.Next.When != nil {
+		next += ", " + local(*x.Next.When)
+	}
+	return append(lines, next+", because "+x.Next.Because+".")
+}
+
+func lockLine(name string, l Lock) string {
+	if l.Green {
+		return name + ": green."
+	}
+	var reasons []string
+	for _, r := range l.Reasons {
+		reasons = append(reasons, r.words())
+	}
+	return name + ": RED: " + strings.Join(reasons, "; ") + "."
+}
+
+func ageLine(l Lock3) string {
+	if l.Green {
+		return fmt.Sprintf("Lock 3 (older than %d days): green.", l.TTLDays)
+	}
+	return fmt.Sprintf("Lock 3 (older than %d days): RED until business day %s.", l.TTLDays, l.GreenOn)
+}
+
+func restoredOf(ctx context.Context, db daydb.Querier, dayID int64) ([]Restored, error) {
+	rows, err := db.Query(ctx, `
+		select db_name, state, documents, reason, actor, created_at
+		from restored_databases
+		where day_database_id = $1
+		order by id`, dayID)
+	if err != nil {
+		return nil, fmt.Errorf("restored copies: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Restored, error) {
+		var r Restored
+		err := row.Scan(&r.DBName, &r.State, &r.Documents, &r.Reason, &r.Actor, &r.CreatedAt)
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("restored copies: %w", err)
+	}
+	return all, nil
+}
