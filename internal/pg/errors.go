@@ -46,7 +46,8 @@ func connectionFailed(err error) bool {
 	return errors.As(err, &network) ||
 		errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed)
+		errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed)
 }
 
 func unavailableCode(code string) bool {

@@ -43,7 +43,7 @@ func WithTx(ctx context.Context, db Beginner, fn func(tx pgx.Tx) error) (err err
 		}
 	}()
 	if err := fn(tx); err != nil {
-		return lost(ctx, tx, Translate(err))
+		return translateIn(ctx, tx, err)
 	}
 	ended = true
 	return commit(ctx, tx)
@@ -55,34 +55,36 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) || pgconn.SafeToRetry(err) {
-		return fmt.Errorf("commit: %w", lost(ctx, tx, Translate(err)))
+		return fmt.Errorf("commit: %w", translateIn(ctx, tx, err))
 	}
 	// A refusal by the server is a rollback. A server that is being shut down is none: it says so too when it has
 	// committed and only waits for a replica.
-	if Code(err) != "" && !errors.Is(Translate(err), ErrUnavailable) {
+	if code := Code(err); code != "" && !unavailableCode(code) {
 		return fmt.Errorf("commit: %w", err)
 	}
-	return fmt.Errorf("commit: %w: %w", ErrOutcomeUnknown, Translate(err))
+	return fmt.Errorf("commit: %w: %w", ErrOutcomeUnknown, translateIn(ctx, tx, err))
 }
 
-// lost adds ErrUnavailable to the error of a transaction whose connection is gone for another reason than the caller's
-// own context: a statement after the loss fails with an error of pgx that has no type.
-func lost(ctx context.Context, tx pgx.Tx, err error) error {
-	if ctx.Err() == nil && tx.Conn().IsClosed() && !errors.Is(err, ErrUnavailable) {
+// translateIn is Translate for an error out of a transaction, where more is known: a connection that was closed by
+// neither the caller's context nor a time limit of fn was lost, whatever fn makes of it; and what a statement says
+// after the caller's own context has closed the connection is no news of the server.
+func translateIn(ctx context.Context, tx pgx.Tx, err error) error {
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if tx.Conn().IsClosed() && !errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return err
+	return Translate(err)
 }
 
 func rollback(ctx context.Context, tx pgx.Tx) error {
-	// A closed connection has been rolled back by the server.
-	if tx.Conn().IsClosed() {
-		return nil
-	}
+	// The server has rolled back a connection that is closed already; what is left is to give it back to the pool.
+	closed := tx.Conn().IsClosed()
 	// The caller's context may be the very reason for the rollback.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
-	if err := tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+	if err := tx.Rollback(ctx); err != nil && !closed && !errors.Is(err, pgx.ErrTxClosed) {
 		return fmt.Errorf("rollback: %w", Translate(err))
 	}
 	return nil
