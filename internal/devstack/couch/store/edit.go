@@ -104,6 +104,19 @@ func (tx *Tx) Replicate(e *Edit, check Check) error {
 	return tx.save(r, before)
 }
 
+// PrecheckReplicated is Replicate up to where it would begin to write.
+func (tx *Tx) PrecheckReplicated(e *Edit, check Check) error {
+	r, err := tx.recordOrNew(e.ID)
+	if err != nil {
+		return err
+	}
+	i, added := r.Tree.Merge(e.Revs, e.Deleted, 0)
+	if !added {
+		return nil
+	}
+	return tx.check(e, check, r, r.Tree[i].Parent)
+}
+
 // plan finds the parent of an edit, -1 for a new root, and asks check.
 func (tx *Tx) plan(e *Edit, check Check) (*Record, int, error) {
 	r, err := tx.recordOrNew(e.ID)

@@ -70,19 +70,23 @@ func (tx *Tx) Compact() error {
 			return err
 		}
 	}
-	if err := tx.sweep(bodiesBucket, keepBody); err != nil {
+	if err := tx.sweep(bodiesBucket, func(ref uint64) bool { return keepBody[ref] }); err != nil {
 		return err
 	}
-	return tx.sweep(chunksBucket, keepContent)
+	// An attachment that is being received has no body that refers to it. It
+	// is spared by sweeping only what was given out before the last time.
+	settled := tx.meta.Settled
+	tx.meta.Settled, tx.dirty = tx.meta.Contents, true
+	return tx.sweep(chunksBucket, func(ref uint64) bool { return keepContent[ref] || ref > settled })
 }
 
 // sweep deletes the keys of a bucket whose reference is not to be kept.
-func (tx *Tx) sweep(bucket []byte, keep map[uint64]bool) error {
+func (tx *Tx) sweep(bucket []byte, keep func(ref uint64) bool) error {
 	b := tx.btx.Bucket(bucket)
 	var garbage [][]byte
 	cursor := b.Cursor()
 	for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
-		if !keep[keyRef(key)] {
+		if !keep(keyRef(key)) {
 			garbage = append(garbage, key)
 		}
 	}

@@ -41,15 +41,16 @@ type Meta struct {
 	RevsLimit int
 	Live      int // documents whose winner is not deleted
 	Deleted   int // documents whose winner is deleted
-	// Bodies and Contents are the last references given out.
-	Bodies, Contents uint64
+	// Bodies and Contents are the last references given out; Settled is what
+	// Contents was at the last compaction.
+	Bodies, Contents, Settled uint64
 }
 
 func (m *Meta) encode() []byte {
 	e := encoder{b: append(make([]byte, 0, 64), m.Incarnation[:]...)}
 	for _, n := range []uint64{
 		uint64(m.Created), uint64(m.Shards), m.UpdateSeq, m.PurgeSeq, uint64(m.RevsLimit),
-		uint64(m.Live), uint64(m.Deleted), m.Bodies, m.Contents,
+		uint64(m.Live), uint64(m.Deleted), m.Bodies, m.Contents, m.Settled,
 	} {
 		e.uint(n)
 	}
@@ -64,7 +65,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	d := decoder{b: b[copy(m.Incarnation[:], b):]}
 	m.Created, m.Shards, m.UpdateSeq, m.PurgeSeq = int64(d.uint()), int(d.uint()), d.uint(), d.uint()
 	m.RevsLimit, m.Live, m.Deleted = int(d.uint()), int(d.uint()), int(d.uint())
-	m.Bodies, m.Contents = d.uint(), d.uint()
+	m.Bodies, m.Contents, m.Settled = d.uint(), d.uint(), d.uint()
 	return m, d.err()
 }
 
