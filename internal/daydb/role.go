@@ -1,8 +1,6 @@
 package daydb
 
-// Role is the CouchDB role that opens this restaurant's databases, and no other
-// restaurant's: the ids hold neither a dot nor the comma that separates roles
-// in a proxy's header.
-func (r Restaurant) Role() string {
-	return "restaurant." + r.CompanyID + "." + r.RestaurantID
-}
+// Role is the CouchDB role of the restaurant's devices, the only one that its
+// databases admit. Ids hold neither comma nor slash, so the role survives the
+// comma-separated header of proxy authentication and names one restaurant only.
+func (r Restaurant) Role() string { return "restaurant:" + r.CompanyID + "/" + r.RestaurantID }
