@@ -1,0 +1,96 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The linter is built by the Go toolchain, so that it comes from the Go module proxy and nothing else is needed.
+GOLANGCI_LINT_VERSION := v2.15.0
+GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
+
+# How long one package's tests may take, and how long each fuzz target runs.
+TEST_TIMEOUT ?= 10m
+FUZZ_TIME ?= 10s
+
+# Folders whose Node packages the tests need. The stamp is the file that npm writes last.
+NODE_FOLDERS := $(patsubst %/package-lock.json,%,$(wildcard contracts/package-lock.json sdk/package-lock.json test/*/package-lock.json bench/package-lock.json))
+NODE_STAMPS := $(NODE_FOLDERS:%=%/node_modules/.package-lock.json)
+
+##@ Run
+
+.PHONY: demo
+demo: ## Play 40 business days of two restaurants; fails if anything was lost
+	go run ./cmd/rollingd demo
+
+.PHONY: dev
+dev: ## Serve on embedded stores with a demo tenant; prints URLs, tokens and what to try
+	go run ./cmd/rollingd dev
+
+##@ Check
+
+.PHONY: test
+test: $(NODE_STAMPS) ## All tests, and the parity of the contracts
+	go test -timeout $(TEST_TIMEOUT) ./...
+	scripts/verify-contracts-parity.sh
+
+.PHONY: test-couchdb
+test-couchdb: $(NODE_STAMPS) ## The same against Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, else a private node of the installed one
+	scripts/with-couchdb.sh go test -count=1 -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: race
+race: $(NODE_STAMPS) ## All tests under the race detector
+	go test -race -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## gofmt, go vet, the linters of .golangci.yml, no moving clock in SQL, generated docs
+	go vet ./...
+	$(GOLANGCI_LINT) run ./...
+	@# The clock that moves within a transaction decides nothing here: now() does.
+	@! grep -rnE --include='*.sql' --include='*.go' --exclude-dir=node_modules '^[^-/#]*\b(clock_timestamp|statement_timestamp|timeofday)\b' .
+	@for script in .ci/run scripts/*.sh; do bash -n "$$script"; done
+	go test -run '^TestStateMachineDocument$$' ./internal/daydb
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZ_TIME (10s)
+	@grep -rl --include='*_test.go' --exclude-dir=node_modules '^func Fuzz' . | sort | while read -r file; do \
+	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+)\(.*/\1/p' "$$file"); do \
+	    echo "== $$(dirname "$$file") $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_TIME) "$$(dirname "$$file")"; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: $(NODE_STAMPS) ## Measure the ratios of docs/performance.md
+	go run ./bench
+
+##@ Maintain
+
+.PHONY: generate
+generate: ## Write docs/state-machine.md from the transition table
+	go test -count=1 -run '^TestStateMachineDocument$$' ./internal/daydb -update
+
+.PHONY: build
+build: ## Build bin/rollingd
+	CGO_ENABLED=0 go build -trimpath -o bin/rollingd ./cmd/rollingd
+
+.PHONY: clean
+clean: ## Remove what was built and installed here
+	rm -rf bin $(NODE_FOLDERS:%=%/node_modules) contracts/build
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+%/node_modules/.package-lock.json: %/package-lock.json
+	npm ci --prefix $* --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(GOLANGCI_LINT):
+	@installed=$$(command -v golangci-lint || true); mkdir -p bin; \
+	if [ -n "$$installed" ] && [ "v$$("$$installed" version --short)" = "$(GOLANGCI_LINT_VERSION)" ]; then \
+	  ln -sf "$$installed" $@; \
+	else \
+	  GOBIN=$$(pwd)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION); \
+	  mv bin/golangci-lint $@; \
+	fi
