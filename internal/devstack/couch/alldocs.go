@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/rollingd/rollingd/internal/devstack/couch/jsontext"
@@ -68,9 +69,12 @@ func (q *request) listing() (l listing, keys [][]byte, err error) {
 		if !jsontext.IsArray(list) {
 			return l, nil, badRequest("`keys` parameter must be an array.")
 		}
-		keys = [][]byte{}
+		keys = [][]byte{} // Not nil: no keys are not the same as all documents.
 		for key := range jsontext.Elements(list) {
 			keys = append(keys, key)
+		}
+		if q.flag("descending") {
+			slices.Reverse(keys)
 		}
 	}
 	if l.bounds, err = q.keyRange(); err != nil {

@@ -150,7 +150,8 @@ func (q *request) bulkGet() error {
 func (q *request) appendBulkGet(out []byte, tx *store.Tx, asked []byte, v view) ([]byte, error) {
 	id, rev := jsontext.Get(asked, "id"), jsontext.Get(asked, "rev")
 	if !jsontext.IsString(id) {
-		return appendBulkGetError(append(out, `{"id":null,"docs":[`...), "null", "null", badRequest("document id missed")), nil
+		out = appendBulkGetError(append(out, `{"id":null,"docs":[`...), "null", "null", badRequest("document id missed"))
+		return append(out, "]}"...), nil
 	}
 	out = append(append(out, `{"id":`...), id...)
 	out = append(out, `,"docs":[`...)
@@ -183,7 +184,8 @@ func (q *request) appendBulkGet(out []byte, tx *store.Tx, asked []byte, v view) 
 	}
 	parts, err := readOpenRevs(tx, name, revs, revs == nil, q.flag("latest"), v)
 	if err == errMissing { //nolint:errorlint // Produced as this very value.
-		return refuse(errMissing), nil
+		// CouchDB shows the absent revision like this.
+		return append(appendBulkGetError(out, string(id), `"undefined"`, errMissing), "]}"...), nil
 	}
 	if err != nil {
 		return out, err
@@ -203,10 +205,10 @@ func (q *request) appendBulkGet(out []byte, tx *store.Tx, asked []byte, v view) 
 
 // appendBulkGetError takes id and rev as JSON values.
 func appendBulkGetError(out []byte, id, rev string, e *httpError) []byte {
-	out = append(out, `{"error":{"id":`+id+`,"rev":`+rev+`,"error":`...)
-	out = jsontext.AppendString(out, e.code)
-	out = append(out, `,"reason":`...)
-	return append(jsontext.AppendString(out, e.reason), "}}"...)
+	out = append(out, `{"error":{"rev":`+rev+`,"reason":`...)
+	out = jsontext.AppendString(out, e.reason)
+	out = append(out, `,"id":`+id+`,"error":`...)
+	return append(jsontext.AppendString(out, e.code), "}}"...)
 }
 
 // revsDiff tells which of the given revisions the database lacks.

@@ -126,7 +126,7 @@ func (q *request) configValue(section, key string) error {
 			return err
 		}
 		if !jsontext.IsString(body) {
-			return badRequest("Config value must be a string")
+			return badRequest("a JSON string expected")
 		}
 		value := jsontext.Unquote(body)
 		former, _ := q.config.set(section, key, &value)

@@ -3,6 +3,7 @@ package couch
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -310,6 +311,7 @@ func (q *request) writeDoc(id string, e *store.Edit) error {
 }
 
 func (q *request) written(e *store.Edit, rev revtree.Rev) error {
+	q.w.Header().Set("Location", "http://"+q.r.Host+"/"+url.QueryEscape(q.db)+"/"+url.QueryEscape(e.ID))
 	q.w.Header().Set("ETag", `"`+rev.String()+`"`)
 	status := http.StatusCreated
 	if e.Deleted {

@@ -147,7 +147,7 @@ func TestConflicts(t *testing.T) {
 
 		bulk := c.post(db+"/_bulk_get?revs=true", `{"docs":[{"id":"o4"},{"id":"o1","rev":"1-aaa"},{"id":"none","rev":"1-x"},{"id":"o1","rev":"bad"}]}`)
 		expect(t, "bulk_get", bulk, 200, `"_rev":"5-d1"`, `"_rev":"2-l1"`, `"_rev":"2-l2"`, `{"id":"o1","docs":[{"ok":{"_id":"o1","_rev":"1-aaa","v":1`,
-			`{"error":{"id":"none","rev":"1-x","error":"not_found","reason":"missing"}}`, `"reason":"Invalid rev format"`)
+			`{"id":"none","docs":[{"error":{"rev":"1-x","reason":"missing","id":"none","error":"not_found"}}]}`, `"reason":"Invalid rev format"`)
 
 		all := c.get(db + "/_all_docs?include_docs=true&conflicts=true&deleted_conflicts=true")
 		expect(t, "all_docs has live winners", all, 200, `"total_rows":3`, `"_conflicts":["2-l1"]`)

@@ -68,7 +68,7 @@ func (q *request) rangeOfNames() ([]string, error) {
 // keyRange is a range of strings in byte order, as query parameters give it.
 type keyRange struct {
 	start, end   *string // nil: open
-	nothing      bool    // the range begins behind all strings
+	nothing      bool    // the range lies before all strings
 	exclusiveEnd bool
 	descending   bool
 	skip, limit  int
@@ -93,8 +93,8 @@ func (q *request) keyRange() (keyRange, error) {
 	return r, q.readBound(&r, false, "endkey", "end_key", "key")
 }
 
-// readBound reads one end of the range. CouchDB's order of JSON values puts
-// null, booleans and numbers before strings, arrays and objects behind them.
+// readBound reads one end of the range. Ids are compared as raw terms, where
+// every other JSON value comes before the strings, {} too.
 func (q *request) readBound(r *keyRange, isStart bool, names ...string) error {
 	for _, name := range names {
 		if !q.query.Has(name) {
@@ -113,10 +113,7 @@ func (q *request) readBound(r *keyRange, isStart bool, names ...string) error {
 			}
 			return nil
 		}
-		behind := jsontext.IsArray(value) || jsontext.IsObject(value)
-		if isStart && behind != r.descending || !isStart && behind == r.descending {
-			r.nothing = true
-		}
+		r.nothing = r.nothing || isStart == r.descending
 		return nil
 	}
 	return nil

@@ -94,9 +94,7 @@ func checkDocID(id string) error {
 		return illegalDocID("Document id must not be empty")
 	case id[0] != '_':
 		return nil
-	case id == "_design/" || id == localPrefix:
-		return illegalDocID("Illegal document id `" + id + "`")
-	case strings.HasPrefix(id, store.DesignPrefix), strings.HasPrefix(id, localPrefix):
+	case len(id) > len(localPrefix) && strings.HasPrefix(id, localPrefix), len(id) > len(store.DesignPrefix) && strings.HasPrefix(id, store.DesignPrefix):
 		return nil
 	}
 	return illegalDocID("Only reserved document ids may start with underscore.")
@@ -126,10 +124,8 @@ func parseRevisions(value []byte) ([]revtree.Rev, error) {
 		}
 		revs = append(revs, revtree.Rev{Gen: start - len(revs), ID: revtree.ParseID(jsontext.Unquote(id))})
 	}
-	if len(revs) > start {
-		return nil, docValidation("_revisions.ids is longer than _revisions.start.")
-	}
-	return revs, nil
+	// More ids than generations make no sense; CouchDB takes them.
+	return revs[:min(len(revs), max(start, 0))], nil
 }
 
 // attachmentJSON is one member of _attachments.

@@ -95,7 +95,7 @@ func (q *request) routeServer(name string) error {
 		// The feed is backed by a database that a fresh CouchDB lacks.
 		return q.asServerAdmin(func() error { return errNoDatabase })
 	}
-	return errMissing
+	return errNoDatabase
 }
 
 var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_$()+/-]*$`)
@@ -182,10 +182,9 @@ func (q *request) routeDocument() error {
 	id, rest := q.path[1], q.path[2:]
 	switch id {
 	case "_design":
-		if len(rest) == 0 {
-			return illegalDocID("Illegal document id `_design/`")
+		if len(rest) > 0 {
+			id, rest = "_design/"+rest[0], rest[1:]
 		}
-		id, rest = "_design/"+rest[0], rest[1:]
 	case "_local":
 		if len(rest) == 0 || rest[0] == "" {
 			return badRequest("Invalid _local document id.")
@@ -199,6 +198,9 @@ func (q *request) routeDocument() error {
 		return q.attachment(id, strings.Join(rest, "/"))
 	}
 	if err := checkDocID(id); err != nil {
+		if q.r.Method != http.MethodPut {
+			return errMissing
+		}
 		return err
 	}
 	if strings.HasPrefix(id, localPrefix) {
@@ -228,6 +230,7 @@ func (q *request) only(methods string, h func() error) error {
 // json answers with a JSON value and the line feed that CouchDB ends it with.
 func (q *request) json(status int, body []byte) error {
 	q.w.Header().Set("Content-Type", "application/json")
+	q.w.Header().Set("Cache-Control", "must-revalidate")
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	q.w.WriteHeader(status)
 	_, _ = q.w.Write(append(body, '\n')) // A client that is gone needs no answer.

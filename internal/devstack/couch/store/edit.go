@@ -47,7 +47,7 @@ type Check func(e *Edit, old *Doc) error
 // if that is not a leaf. An edit that names none creates the document, or
 // continues it behind a deletion.
 func (tx *Tx) Put(e *Edit, check Check) (revtree.Rev, error) {
-	r, parent, err := tx.plan(e, check)
+	r, before, parent, err := tx.plan(e, check)
 	if err != nil {
 		return revtree.Rev{}, err
 	}
@@ -65,7 +65,6 @@ func (tx *Tx) Put(e *Edit, check Check) (revtree.Rev, error) {
 	if err != nil {
 		return rev, err
 	}
-	before := r.state()
 	r.Tree.Extend(parent, rev, e.Deleted, body)
 	return rev, tx.save(r, before)
 }
@@ -73,7 +72,7 @@ func (tx *Tx) Put(e *Edit, check Check) (revtree.Rev, error) {
 // Precheck is Put up to where it would begin to write, so that an edit with a
 // long attachment can be refused before the attachment is received.
 func (tx *Tx) Precheck(e *Edit, check Check) error {
-	_, _, err := tx.plan(e, check)
+	_, _, _, err := tx.plan(e, check)
 	return err
 }
 
@@ -118,26 +117,34 @@ func (tx *Tx) PrecheckReplicated(e *Edit, check Check) error {
 }
 
 // plan finds the parent of an edit, -1 for a new root, and asks check.
-func (tx *Tx) plan(e *Edit, check Check) (*Record, int, error) {
-	r, err := tx.recordOrNew(e.ID)
+func (tx *Tx) plan(e *Edit, check Check) (r *Record, before state, parent int, err error) {
+	r, err = tx.recordOrNew(e.ID)
 	if err != nil {
-		return nil, 0, err
+		return nil, before, 0, err
 	}
-	parent, old := -1, -1
+	before = r.state()
+	parent = -1
+	old := -1
 	switch {
+	case len(e.Revs) > 0 && len(r.Tree) == 0 && tx.meta.Live+tx.meta.Deleted > 0:
+		// CouchDB takes an edit of a document that does not exist and invents
+		// its history, except in an empty shard. It is a trap, not a promise.
+		for i := len(e.Revs) - 1; i >= 0; i-- {
+			parent = r.Tree.Extend(parent, e.Revs[i], false, 0)
+		}
 	case len(e.Revs) > 0:
 		parent = r.Tree.Find(e.Revs[0])
 		if parent < 0 || !r.Tree.IsLeaf(parent) {
-			return nil, 0, ErrConflict
+			return nil, before, 0, ErrConflict
 		}
 		old = parent
 	case len(r.Tree) > 0:
 		parent = r.Tree.Winner()
 		if !r.Tree[parent].Deleted {
-			return nil, 0, ErrConflict
+			return nil, before, 0, ErrConflict
 		}
 	}
-	return r, parent, tx.check(e, check, r, old)
+	return r, before, parent, tx.check(e, check, r, old)
 }
 
 func (tx *Tx) check(e *Edit, check Check, r *Record, old int) error {
