@@ -77,23 +77,33 @@ func inPath() []postgresBinaries {
 	return []postgresBinaries{{initdb: initdb, postgres: postgres}}
 }
 
-var numberInPath = regexp.MustCompile(`[0-9]+`)
+var numberInPath = regexp.MustCompile(`[/@-]([0-9]+)[^/]*/bin$`)
 
-// installed lists the usual folders that exist, newest version first.
+// installed lists the binaries of the usual folders, newest version first within each.
 func installed() []postgresBinaries {
 	var found []postgresBinaries
 	for _, pattern := range postgresFolders {
-		dirs, _ := filepath.Glob(pattern) // The patterns are constants, so the only error cannot happen.
-		slices.SortFunc(dirs, func(a, b string) int { return versionInPath(b) - versionInPath(a) })
-		for _, dir := range dirs {
+		for _, dir := range versionFolders(pattern) {
 			found = append(found, inFolder(dir))
 		}
 	}
 	return found
 }
 
+// versionFolders lists the folders that match, newest version first.
+func versionFolders(pattern string) []string {
+	dirs, _ := filepath.Glob(pattern) // The patterns are constants, so the only error cannot happen.
+	slices.SortFunc(dirs, func(a, b string) int { return versionInPath(b) - versionInPath(a) })
+	return dirs
+}
+
+// versionInPath is the major version that the folder above bin is named after, or zero, which is the oldest.
 func versionInPath(dir string) int {
-	version, _ := strconv.Atoi(numberInPath.FindString(dir)) // Zero, the oldest, if there is no number.
+	match := numberInPath.FindStringSubmatch(dir)
+	if match == nil {
+		return 0
+	}
+	version, _ := strconv.Atoi(match[1]) // Zero, the oldest, if the number is absurd.
 	return version
 }
 

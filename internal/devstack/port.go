@@ -7,7 +7,11 @@ import (
 	"syscall"
 )
 
-const loopback = "127.0.0.1"
+const (
+	loopback = "127.0.0.1"
+	// portAttempts is how often a server that found its port taken is given another one.
+	portAttempts = 3
+)
 
 // freePort is a port of loopback that nobody listens on. Somebody may take it before its user does, so a server that did
 // not start asks portTaken and tries another.

@@ -1,7 +1,6 @@
 package devstack
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,12 +21,6 @@ import (
 )
 
 const (
-	// portAttempts is how often a server that found its port taken is given another one.
-	portAttempts = 3
-	// startTimeout bounds the time from the start of a server to its first answer.
-	startTimeout = 60 * time.Second
-	// startPoll is the pause between two tries to reach a server that is starting.
-	startPoll = 20 * time.Millisecond
 	// postgresGrace is how long a fast shutdown may take before the server is killed.
 	postgresGrace = 15 * time.Second
 	// handoverTimeout is how long the server of a former process, which has just died, may take to let go of the data.
@@ -275,7 +268,7 @@ func (c cluster) awaitAnswer(ctx context.Context, p *process, dsn string) error 
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("the server ended (%v) and logged:\n%s", p.err, c.logTail())
+			return fmt.Errorf("the server ended (%v) and logged:\n%s", p.err, tail(c.log()))
 		case <-ctx.Done():
 			return fmt.Errorf("no answer: %w, last %w", ctx.Err(), err)
 		case <-poll.C:
@@ -308,21 +301,4 @@ func (c cluster) serverRuns() bool {
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
 	return err == nil && pid > 0 && syscall.Kill(pid, 0) == nil
-}
-
-// logTail is the end of the server's log.
-func (c cluster) logTail() []byte {
-	const lines = 10
-	content, err := os.ReadFile(c.log())
-	if err != nil {
-		return []byte(err.Error())
-	}
-	all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
-	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))
-}
-
-// serverEnv is the whole environment of a server: nothing of this process's own, which holds secrets and perhaps
-// PG variables of another cluster.
-func serverEnv() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 }

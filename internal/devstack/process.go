@@ -1,11 +1,20 @@
 package devstack
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
+)
+
+const (
+	// startTimeout bounds the time from the start of a server to its first answer.
+	startTimeout = 60 * time.Second
+	// startPoll is the pause between two tries to reach a server that is starting.
+	startPoll = 20 * time.Millisecond
 )
 
 // process is a server that belongs to this process: it is stopped with it, whatever ends this process.
@@ -69,4 +78,21 @@ func (p *process) stop(ask syscall.Signal, grace time.Duration) error {
 	}
 	<-p.exited
 	return nil
+}
+
+// serverEnv is the whole environment of a server: nothing of this process's own, which holds secrets and perhaps
+// PG variables of another cluster.
+func serverEnv() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+}
+
+// tail is the end of a server's log, for the error that says that the server did not start.
+func tail(log string) []byte {
+	const lines = 10
+	content, err := os.ReadFile(log)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	all := bytes.Split(bytes.TrimSpace(content), []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))
 }
