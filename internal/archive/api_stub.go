@@ -7,27 +7,10 @@ import (
 
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
-	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/run"
 )
 
 var errSoon = errors.New("archive: being written")
-
-// Position is how far a database is archived.
-type Position struct {
-	// SourceID names the database in this incarnation.
-	SourceID int64
-	// Since is the sequence after which nothing was pending.
-	Since couch.Seq
-	// Info is what CouchDB said of the database just before.
-	Info couch.Info
-}
-
-// Delta counts documents that differ in one way, with the first few ids made printable.
-type Delta struct {
-	Count int64    `json:"count"`
-	IDs   []string `json:"ids,omitempty"`
-}
 
 // Reconciliation compares a database with its archive, without bodies.
 type Reconciliation struct {
@@ -51,14 +34,6 @@ type Reconciliation struct {
 // Green reports whether the two are equal.
 func (r Reconciliation) Green() bool {
 	return r.Missing.Count+r.Extra.Count+r.Changed.Count+r.Attachments.Count+r.Rejected.Count+r.Pending == 0
-}
-
-// Blocker is a reason why a database is not archived whole.
-type Blocker struct {
-	// Code is non_terminal, core_type, no_type or conflict.
-	Code  string   `json:"code"`
-	Count int64    `json:"count"`
-	IDs   []string `json:"docIds"`
 }
 
 // State is what CouchDB said of a database when its proof was taken.
@@ -86,14 +61,8 @@ type Restored struct {
 }
 
 func (a *Archiver) Run(ctx context.Context, r run.Run) error { return errSoon }
-func (a *Archiver) CatchUp(ctx context.Context, day daydb.DayDB, lease fence.Lease) (Position, error) {
-	return Position{}, errSoon
-}
 func (a *Archiver) Reconcile(ctx context.Context, day daydb.DayDB, pos Position) (Reconciliation, error) {
 	return Reconciliation{}, errSoon
-}
-func (a *Archiver) Blockers(ctx context.Context, sourceID int64) ([]Blocker, error) {
-	return nil, errSoon
 }
 func (a *Archiver) Prove(ctx context.Context, day daydb.DayDB, pos Position) (Proof, error) {
 	return Proof{}, errSoon

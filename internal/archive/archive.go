@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -78,6 +79,9 @@ type Archiver struct {
 	log     *slog.Logger
 	env     string
 	workers int
+
+	// months holds the months that are known to have a partition.
+	months sync.Map
 }
 
 // New returns an Archiver.

@@ -29,7 +29,12 @@ create table archive_checkpoints (
   day_database_id bigint,
   -- Opaque update sequence of the last change that is in the archive, handed back verbatim.
   since text not null default '0',
-  purge_seq text,
+  -- How many purges the database had seen when it was first read. A purge shows in no feed: another
+  -- number means that it has to be read from the start.
+  purge_seq bigint not null,
+  -- The restaurants, as company/restaurant, whose documents of a legacy database are in the archive
+  -- up to since. One that joins later has its documents before since, so it too means: from the start.
+  tenants text[] not null default '{}',
   fencing_token bigint not null,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
@@ -61,6 +66,8 @@ create table archived_docs (
   body_sha256 bytea,
   -- The body of the deletion.
   tombstone text,
+  -- The attachments of the winning revision: ids of archived_attachments; null when it has none.
+  attachments bigint[],
   archived_at timestamptz not null default now(),
   constraint archived_docs_pkey primary key (source_id, id_hash, business_day),
   constraint archived_docs_type_dynamic check
@@ -73,15 +80,16 @@ create table archived_docs (
 -- Months are created as documents arrive; what lies outside 2000 to 2099 stays here.
 create table archived_docs_other partition of archived_docs default;
 
--- Live conflicts never reach the archive; a losing revision that was deleted keeps its body here.
+-- The losing leaves that are deleted, with their bodies. A losing leaf that is live is a conflict,
+-- and a blocker: it never reaches the archive.
 create table archived_leaves (
   source_id bigint not null,
   id_hash bytea not null,
   rev text not null,
   doc_id bytea not null,
-  deleted boolean not null,
   body text not null,
   body_sha256 bytea not null,
+  attachments bigint[],
   archived_at timestamptz not null default now(),
   constraint archived_leaves_pkey primary key (source_id, id_hash, rev),
   constraint archived_leaves_source_fkey foreign key (source_id) references archive_checkpoints (id)
@@ -132,7 +140,8 @@ create table archive_blockers (
   constraint archive_blockers_source_fkey foreign key (source_id) references archive_checkpoints (id)
 );
 
--- Documents that Postgres would not take, with their bytes.
+-- Documents that Postgres would not take, with their bytes; ids and revisions may hold a NUL, which
+-- is shown as an escape in rev. Each later archiving tries them again.
 create table archive_rejects (
   source_id bigint not null,
   id_hash bytea not null,
@@ -140,7 +149,8 @@ create table archive_rejects (
   rev text not null,
   deleted boolean not null,
   bytes bytea not null,
-  sqlstate text not null,
+  -- The SQLSTATE, or attachment when CouchDB did not give what the document names.
+  code text not null,
   error text not null,
   first_at timestamptz not null default now(),
   last_at timestamptz not null default now(),
