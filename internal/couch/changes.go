@@ -108,7 +108,7 @@ func (f *Feed) Next() bool {
 			return false
 		}
 		switch {
-		case len(line) == 0, bytes.Equal(line, feedHead), bytes.Equal(line, feedTail):
+		case len(line) == 0, bytes.Equal(line, feedHead), bytes.Equal(line, feedComma), bytes.Equal(line, feedTail):
 			continue
 		case bytes.HasPrefix(line, lastSeqKey):
 			f.err = f.readEnd(line)
@@ -142,9 +142,11 @@ func (f *Feed) Close() {
 
 // CouchDB writes the head, then one row a line, then the tail and the end. JSON
 // holds no raw line break, so a line is a row whatever its document holds; rows
-// end in ",\r\n" or ",\n", mixed in one answer.
+// end in ",\r\n" or ",\n", mixed in one answer, and where CouchDB's buffer was
+// full the comma stands on a line of its own.
 var (
 	feedHead   = []byte(`{"results":[`)
+	feedComma  = []byte(`,`)
 	feedTail   = []byte(`],`)
 	lastSeqKey = []byte(`"last_seq":`)
 )

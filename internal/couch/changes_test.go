@@ -44,14 +44,14 @@ func row(id string, padding int) string {
 
 func TestFeedToItsEnd(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		// Both delimiters, and a row that is longer than the buffer.
-		_, _ = io.WriteString(w, "{\"results\":[\n"+row("a", 0)+",\r\n"+row("b", 3*feedBuffer)+",\n"+row("c", 0)+"\n],\n\"last_seq\":\"3-y\",\"pending\":7}\n")
+		// All delimiters, and a row that is longer than the buffer.
+		_, _ = io.WriteString(w, "{\"results\":[\n"+row("a", 0)+",\r\n"+row("b", 3*feedBuffer)+",\n"+row("c", 0)+"\n,\r\n"+row("d", 0)+"\n],\n\"last_seq\":\"3-y\",\"pending\":7}\n")
 	})
 	ids, feed := read(t, c)
 	if err := feed.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(ids, ","); got != "a,b,c" {
+	if got := strings.Join(ids, ","); got != "a,b,c,d" {
 		t.Errorf("read %s", got)
 	}
 	if last, pending := feed.End(); last != "3-y" || pending != 7 {
