@@ -34,7 +34,7 @@ test: $(NODE_STAMPS) ## All tests, and the parity of the contracts
 
 .PHONY: test-couchdb
 test-couchdb: $(NODE_STAMPS) ## The same against Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, else a private node of the installed one
-	scripts/with-couchdb.sh go test -count=1 -timeout $(TEST_TIMEOUT) ./...
+	go run ./scripts/withcouchdb go test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race
 race: $(NODE_STAMPS) ## All tests under the race detector
