@@ -36,6 +36,13 @@ type Pause struct {
 	Since  time.Time `json:"since"`
 }
 
+// Destructive reports whether a job may drop a database; ErrUnknownCron for a
+// job that is not registered.
+func (r *Registry) Destructive(name string) (bool, error) {
+	job, err := r.job(name)
+	return job.Destructive, err
+}
+
 // List returns all entries: the jobs in the order of their registration, each
 // in every zone in use.
 func (r *Registry) List(ctx context.Context) ([]Entry, error) {

@@ -1,0 +1,152 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/cron"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/flags"
+	"github.com/rollingd/rollingd/internal/guard"
+	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/internal/rotation"
+)
+
+// Problem is the body of an answer that is an error (RFC 9457).
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	// Code is stable; programs go by it.
+	Code string `json:"code"`
+	// Detail says what is wrong and what to do.
+	Detail string `json:"detail"`
+	// Field names the part of the request that is wrong, if one is.
+	Field string `json:"field,omitempty"`
+	// RunID is the run that is in the way of another.
+	RunID int64 `json:"runId,omitempty"`
+}
+
+const problemType = "application/problem+json"
+
+// refusal is a request that the API itself refuses.
+type refusal struct {
+	status int
+	code   string
+	field  string
+	detail string
+}
+
+func (r *refusal) Error() string { return r.detail }
+
+// invalid refuses a field of the request.
+func invalid(code, field, format string, args ...any) error {
+	return &refusal{status: http.StatusBadRequest, code: code, field: field, detail: fmt.Sprintf(format, args...)}
+}
+
+// unprocessable refuses a request that is well formed and contradicts what is.
+func unprocessable(code, field, format string, args ...any) error {
+	return &refusal{status: http.StatusUnprocessableEntity, code: code, field: field, detail: fmt.Sprintf(format, args...)}
+}
+
+// known maps the errors of the packages below to answers. The first that
+// matches counts.
+var known = []struct {
+	err    error
+	status int
+	code   string
+	field  string
+	advice string
+}{
+	{cron.ErrUnknownCron, http.StatusNotFound, "unknown_cron", "name", "GET /admin/crons lists them"},
+	{cron.ErrUnknownRun, http.StatusNotFound, "unknown_run", "id", "GET /admin/runs lists them"},
+	{cron.ErrRunning, http.StatusConflict, "cron_running", "", "wait until it has ended, one run of a cron goes on at a time"},
+	{cron.ErrPaused, http.StatusConflict, "cron_paused", "", "resume it first"},
+	{cron.ErrStopped, http.StatusServiceUnavailable, "stopping", "", "the server is being stopped; ask again when it is back"},
+	{rotation.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "choose a day from the current ACTIVE day up to today"},
+	{guard.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "add \"dryRun\": true to see what would happen on that day"},
+	{daydb.ErrNotFound, http.StatusNotFound, "unknown_day_db", "dbName", "GET /admin/day-dbs lists them"},
+	{daydb.ErrUnknownRestaurant, http.StatusNotFound, "unknown_restaurant", "restaurantId", "GET /admin/restaurants lists them"},
+	{daydb.ErrStale, http.StatusConflict, "stale", "", "a run has changed it meanwhile; look again and repeat"},
+	{daydb.ErrIllegalMove, http.StatusConflict, "illegal_move", "", "look at its state with GET /admin/day-dbs/:dbName"},
+	{flags.ErrDropNeedsRolling, http.StatusUnprocessableEntity, "drop_needs_rolling", "rollingDbDrop", "turn rollingDb on as well, or leave rollingDbDrop off"},
+	{archive.ErrNotArchived, http.StatusConflict, "not_archived", "dbName", "run archive first"},
+	{fence.ErrHeld, http.StatusConflict, "lease_held", "", "another run works on it; repeat when that has ended"},
+	{fence.ErrLost, http.StatusServiceUnavailable, "lease_lost", "", "the run was taken over by another process; GET /admin/runs shows how it ended"},
+	{couch.ErrUnavailable, http.StatusServiceUnavailable, "couchdb_unavailable", "", "see `rollingd doctor`, and repeat when CouchDB is back"},
+	{pg.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown", "", "the connection to Postgres was lost in the commit; look whether it happened before you repeat it"},
+	{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable", "", "see /readyz, and repeat when Postgres is back"},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout", "", "a database did not answer in time; see /readyz"},
+}
+
+// problemOf makes an answer of an error. What it does not know is internal, and
+// its text stays in the log.
+func problemOf(err error) Problem {
+	var (
+		refused *refusal
+		scope   *cron.ScopeError
+		running *cron.RunningError
+		web     *echo.HTTPError
+	)
+	switch {
+	case errors.As(err, &refused):
+		return titled(Problem{Status: refused.status, Code: refused.code, Field: refused.field, Detail: refused.detail})
+	case errors.As(err, &scope):
+		return titled(Problem{Status: http.StatusUnprocessableEntity, Code: "unknown_scope", Field: scope.Field, Detail: scope.Reason})
+	case errors.As(err, &web):
+		return webProblem(web)
+	}
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			p := titled(Problem{Status: k.status, Code: k.code, Field: k.field, Detail: err.Error() + "; " + k.advice})
+			if errors.As(err, &running) {
+				p.RunID = running.RunID
+			}
+			return p
+		}
+	}
+	return titled(Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an unexpected error; the server's log has it under this request's X-Request-Id"})
+}
+
+// webProblem translates what the router itself refuses.
+func webProblem(err *echo.HTTPError) Problem {
+	p := Problem{Status: err.Code, Code: "bad_request", Detail: fmt.Sprint(err.Message)}
+	switch err.Code {
+	case http.StatusNotFound:
+		p.Code, p.Detail = "not_found", "there is no such route"
+	case http.StatusMethodNotAllowed:
+		p.Code, p.Detail = "method_not_allowed", "the route does not take this method; the header Allow lists those it takes"
+	}
+	return titled(p)
+}
+
+func titled(p Problem) Problem {
+	p.Title = http.StatusText(p.Status)
+	return p
+}
+
+// answerError writes the answer to a request that failed.
+func (a *API) answerError(err error, c echo.Context) {
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError {
+		a.Logger.ErrorContext(c.Request().Context(), "request failed",
+			"route", c.Path(), "request_id", requestID(c), "code", p.Code, "error", err)
+	}
+	if c.Response().Committed {
+		return
+	}
+	c.Response().Header().Set(echo.HeaderContentType, problemType)
+	c.Response().Header().Set("Cache-Control", "no-store")
+	c.Response().WriteHeader(p.Status)
+	if c.Request().Method == http.MethodHead {
+		return
+	}
+	// The client has hung up if this fails.
+	_ = c.Echo().JSONSerializer.Serialize(c, p, "")
+}
