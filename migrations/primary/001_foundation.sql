@@ -57,10 +57,14 @@ create table legacy_copies (
   kind text not null,
   legacy_db text not null,
   -- Creation time of the legacy database as CouchDB states it; another one means another database.
+  -- Empty for a legacy database that does not exist, which is an empty catalogue.
   incarnation text not null,
   -- Opaque update sequence, handed back verbatim.
   since text not null,
   documents bigint not null default 0,
+  -- When the feed was first read to its end and all that it named was there. The row itself is
+  -- older: it stands before the first document is copied, and its absence means that none was.
+  completed_at timestamptz,
   fencing_token bigint not null,
   updated_at timestamptz not null default now(),
   constraint legacy_copies_pkey primary key (company_id, restaurant_id, kind),

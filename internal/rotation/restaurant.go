@@ -1,0 +1,209 @@
+package rotation
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rollingd/rollingd/contracts"
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/internal/run"
+)
+
+// rotate takes steps 1 to 4 for one restaurant, under its lease.
+func (ro *Rotator) rotate(ctx context.Context, r run.Run, m *member) {
+	if ctx.Err() != nil {
+		return
+	}
+	if r.DryRun {
+		ro.preview(ctx, r, m)
+		return
+	}
+	err := ro.leases.HoldWait(ctx, "restaurant/"+m.String(), ro.leaseWait, func(ctx context.Context, lease fence.Lease) error {
+		w := &work{Rotator: ro, run: r, m: m, lease: lease}
+		w.rotate(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		m.fail(stepLease, "", err)
+	}
+}
+
+// work is the rotation of one restaurant under its lease.
+type work struct {
+	*Rotator
+	run   run.Run
+	m     *member
+	lease fence.Lease
+	plan  plan
+}
+
+func (w *work) rotate(ctx context.Context) {
+	err := pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
+		if err := w.lease.Check(ctx, tx); err != nil {
+			return err
+		}
+		p, err := w.readPlan(ctx, tx, w.run, w.m)
+		if err != nil {
+			return err
+		}
+		w.plan = p
+		return w.plan.enter(ctx, tx, w.run.Mark(w.lease))
+	})
+	if errors.Is(err, errSwitchedOff) {
+		return
+	}
+	if err != nil {
+		w.m.fail(stepPlan, "", err)
+		return
+	}
+	// A ledger that stands where it should, and a manifest that says so in the
+	// core that it was written to: such a restaurant costs two requests.
+	settled := w.plan.settled() && w.m.ManifestGeneration != nil
+	haveCore := settled || w.core(ctx)
+	if !w.today(ctx) {
+		return
+	}
+	w.tomorrow(ctx)
+	if !haveCore {
+		return
+	}
+	err = w.manifest(ctx)
+	if settled && errors.Is(err, couch.ErrNotFound) {
+		if !w.core(ctx) {
+			return
+		}
+		err = w.manifest(ctx)
+	}
+	if err != nil {
+		w.m.fail(stepManifest, "", err)
+	}
+}
+
+func (w *work) core(ctx context.Context) bool {
+	created, err := w.ensureCore(ctx, w.lease, w.m)
+	if created {
+		w.run.Report.Add(countCreated, 1)
+	}
+	if err != nil {
+		name, _ := contracts.CoreName(w.env, w.m.CompanyID, w.m.RestaurantID) // Was composed before.
+		w.m.fail(stepCore, name, err)
+		return false
+	}
+	return true
+}
+
+// today makes the target day ACTIVE. It reports false when the company was
+// switched off meanwhile.
+func (w *work) today(ctx context.Context) bool {
+	if w.plan.today.State == daydb.Active {
+		if err := w.verify(ctx, w.plan.today.Name, w.m.Restaurant, w.plan.today.Generation); err != nil {
+			w.m.fail(stepToday, w.plan.today.Name, err)
+		}
+		return true
+	}
+	secured := make(map[string]string)
+	var passed []daydb.DayDB
+	for _, d := range w.plan.passed {
+		if w.ensureDay(ctx, d, secured) {
+			passed = append(passed, d)
+		}
+	}
+	if !w.ensureDay(ctx, w.plan.today, secured) {
+		return true
+	}
+	p := w.plan
+	err := pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
+		return w.activate(ctx, tx, w.m, w.lease, w.run.Mark(w.lease), &p, passed, secured)
+	})
+	if errors.Is(err, errSwitchedOff) {
+		return false
+	}
+	if err != nil {
+		w.m.fail(stepToday, w.plan.today.Name, err)
+		return true
+	}
+	if w.plan.active != nil {
+		moved(w.run.Report, *w.plan.active, daydb.Draining, daydb.Drain)
+	}
+	for _, d := range passed {
+		moved(w.run.Report, d, daydb.Active, daydb.Activate)
+		d.State = daydb.Active
+		moved(w.run.Report, d, daydb.Draining, daydb.Drain)
+	}
+	moved(w.run.Report, w.plan.today, daydb.Active, daydb.Activate)
+	former := ""
+	if w.plan.active != nil {
+		former = w.plan.active.Name
+	}
+	w.log.Info("day activated", "day_db", p.today.Name, "former", former, "token", w.lease.Token, "run_id", w.run.ID)
+	w.plan = p
+	return true
+}
+
+// ensureDay makes sure of the database of a PREWARMED day. It notes what it had
+// to create, and reports a failure itself.
+func (w *work) ensureDay(ctx context.Context, d daydb.DayDB, secured map[string]string) bool {
+	if d.InstanceStartTime != nil {
+		if err := w.verify(ctx, d.Name, w.m.Restaurant, d.Generation); err != nil {
+			w.m.fail(stepToday, d.Name, err)
+			return false
+		}
+		return true
+	}
+	at, created, err := w.create(ctx, d.Name, w.m.Restaurant, d.Generation)
+	if created {
+		w.run.Report.Add(countCreated, 1)
+	}
+	if err != nil {
+		w.m.fail(stepToday, d.Name, err)
+		return false
+	}
+	secured[d.Name] = at
+	return true
+}
+
+// tomorrow creates and secures the next day's database.
+func (w *work) tomorrow(ctx context.Context) {
+	d := w.plan.tomorrow
+	if d.InstanceStartTime != nil || d.State != daydb.Prewarmed {
+		return
+	}
+	at, created, err := w.create(ctx, d.Name, w.m.Restaurant, d.Generation)
+	if created {
+		w.run.Report.Add(countCreated, 1)
+	}
+	if err == nil {
+		err = pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
+			if err := w.lease.Check(ctx, tx); err != nil {
+				return err
+			}
+			return recordCreation(ctx, tx, &d, w.lease.Token, at)
+		})
+	}
+	if err != nil {
+		w.m.fail(stepTomorrow, d.Name, err)
+		return
+	}
+	w.plan.tomorrow = d
+	w.run.Report.Add(countPrewarmed, 1)
+}
+
+// manifest publishes the manifest, and reports days that it cannot name.
+func (w *work) manifest(ctx context.Context) error {
+	published, err := w.manifests.Publish(ctx, w.lease, w.m.Restaurant)
+	if published.Written {
+		w.run.Report.Add(countManifests, 1)
+	}
+	for _, name := range published.Gone {
+		w.m.fail(stepManifest, name, ErrDeleted)
+	}
+	return err
+}
