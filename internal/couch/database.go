@@ -126,10 +126,11 @@ func (c *Client) Delete(ctx context.Context, db string) error {
 func (c *Client) Names(ctx context.Context, prefix string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	// U+FFF0 collates behind every name.
+	// The keys are JSON; kivik encodes them for views only. U+FFF0 collates
+	// behind every name.
 	names, err := c.kivik.AllDBs(ctx, kivik.Params(map[string]any{
-		"startkey": prefix,
-		"endkey":   prefix + "\ufff0",
+		"startkey": strconv.Quote(prefix),
+		"endkey":   strconv.Quote(prefix + "\ufff0"),
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("list databases: %w", fromKivik(err))
