@@ -58,8 +58,8 @@ func (o CouchDBOptions) validate() error {
 type CouchDB struct {
 	process *process
 	url     string
-	// temporary is the folder to remove on Stop, or "".
-	temporary string
+	// temporary is the folder to remove on Stop, or nil.
+	temporary *temporary
 	logger    *slog.Logger
 }
 
@@ -104,14 +104,14 @@ func StartCouchDB(ctx context.Context, opts CouchDBOptions) (_ *CouchDB, err err
 	}
 	couch := &CouchDB{logger: opts.Logger}
 	if opts.Dir == "" {
-		if opts.Dir, err = os.MkdirTemp("", "rollingd-couchdb-"); err != nil {
+		if couch.temporary, err = newTemporary("rollingd-couchdb-"); err != nil {
 			return nil, err
 		}
-		couch.temporary = opts.Dir
+		opts.Dir = couch.temporary.dir
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, couch.removeTemporary())
+			err = errors.Join(err, couch.temporary.remove())
 		}
 	}()
 	n := node{program: program, opts: opts}
@@ -138,14 +138,7 @@ func (c *CouchDB) Stop() error {
 	began := time.Now()
 	err := c.process.stop(syscall.SIGTERM, couchDBGrace)
 	c.logger.Info("private couchdb stopped", "elapsed", time.Since(began))
-	return errors.Join(err, c.removeTemporary())
-}
-
-func (c *CouchDB) removeTemporary() error {
-	if c.temporary == "" {
-		return nil
-	}
-	return os.RemoveAll(c.temporary)
+	return errors.Join(err, c.temporary.remove())
 }
 
 // node is the folder of a private node.

@@ -50,8 +50,8 @@ type PostgresOptions struct {
 type Postgres struct {
 	process *process
 	dsn     string
-	// temporary is the folder to remove on Stop, or "".
-	temporary string
+	// temporary is the folder to remove on Stop, or nil.
+	temporary *temporary
 	logger    *slog.Logger
 }
 
@@ -75,14 +75,14 @@ func StartPostgres(ctx context.Context, opts PostgresOptions) (_ *Postgres, err 
 	}
 	pg := &Postgres{logger: opts.Logger}
 	if opts.Dir == "" {
-		if opts.Dir, err = os.MkdirTemp("", "rollingd-postgres-"); err != nil {
+		if pg.temporary, err = newTemporary("rollingd-postgres-"); err != nil {
 			return nil, err
 		}
-		pg.temporary = opts.Dir
+		opts.Dir = pg.temporary.dir
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, pg.removeTemporary())
+			err = errors.Join(err, pg.temporary.remove())
 		}
 	}()
 	c := cluster{dir: opts.Dir, as: as, binaries: binaries}
@@ -110,14 +110,7 @@ func (pg *Postgres) Stop() error {
 	// SIGINT is Postgres's fast shutdown: sessions are ended, the data folder is left in order.
 	err := pg.process.stop(syscall.SIGINT, postgresGrace)
 	pg.logger.Info("private postgres stopped", "elapsed", time.Since(began))
-	return errors.Join(err, pg.removeTemporary())
-}
-
-func (pg *Postgres) removeTemporary() error {
-	if pg.temporary == "" {
-		return nil
-	}
-	return os.RemoveAll(pg.temporary)
+	return errors.Join(err, pg.temporary.remove())
 }
 
 // cluster is the folder of a private cluster: data (the cluster itself), password (of the superuser) and postgres.log.
