@@ -11,9 +11,10 @@ GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
 TEST_TIMEOUT ?= 10m
 FUZZ_TIME ?= 10s
 
-# Folders whose Node packages the tests need. The stamp is the file that npm writes last.
-NODE_FOLDERS := $(patsubst %/package-lock.json,%,$(wildcard contracts/package-lock.json sdk/package-lock.json test/*/package-lock.json bench/package-lock.json))
-NODE_STAMPS := $(NODE_FOLDERS:%=%/node_modules/.package-lock.json)
+# Folders whose Node packages the tests need, and the benchmarks. The stamp is the file that npm writes last.
+stamps = $(patsubst %package-lock.json,%node_modules/.package-lock.json,$(wildcard $(1)))
+TEST_NODE := $(call stamps,contracts/package-lock.json sdk/package-lock.json test/*/package-lock.json)
+BENCH_NODE := $(call stamps,bench/package-lock.json bench/*/package-lock.json)
 
 ##@ Run
 
@@ -28,16 +29,16 @@ dev: ## Serve on embedded stores with a demo tenant; prints URLs, tokens and wha
 ##@ Check
 
 .PHONY: test
-test: $(NODE_STAMPS) ## All tests, and the parity of the contracts
+test: $(TEST_NODE) ## All tests, and the parity of the contracts
 	go test -timeout $(TEST_TIMEOUT) ./...
 	scripts/verify-contracts-parity.sh
 
 .PHONY: test-couchdb
-test-couchdb: $(NODE_STAMPS) ## The same against Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, else a private node of the installed one
+test-couchdb: $(TEST_NODE) ## The same against Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, else a private node of the installed one
 	go run ./scripts/withcouchdb go test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race
-race: $(NODE_STAMPS) ## All tests under the race detector
+race: $(TEST_NODE) ## All tests under the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: lint
@@ -59,7 +60,7 @@ fuzz: ## Each fuzz target for FUZZ_TIME (10s)
 	done
 
 .PHONY: bench
-bench: $(NODE_STAMPS) ## Measure the ratios of docs/performance.md
+bench: $(BENCH_NODE) ## Measure the ratios of docs/performance.md
 	go run ./bench
 
 ##@ Maintain
@@ -74,7 +75,7 @@ build: ## Build bin/rollingd
 
 .PHONY: clean
 clean: ## Remove what was built and installed here
-	rm -rf bin $(NODE_FOLDERS:%=%/node_modules) contracts/build
+	rm -rf bin contracts/build $(dir $(TEST_NODE) $(BENCH_NODE))
 
 .PHONY: help
 help: ## This list
