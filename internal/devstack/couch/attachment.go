@@ -70,6 +70,10 @@ func (q *request) getAttachment(id, name string) error {
 	length, decode := a.Length, false
 	if a.Gzip {
 		h.Set("Accept-Ranges", "none")
+		// Content that came compressed has no known decoded length.
+		if a.Length == a.Stored {
+			length = -1
+		}
 		if strings.Contains(q.r.Header.Get("Accept-Encoding"), "gzip") {
 			h.Set("Content-Encoding", "gzip")
 			length = a.Stored
@@ -77,7 +81,9 @@ func (q *request) getAttachment(id, name string) error {
 			decode = true
 		}
 	}
-	h.Set("Content-Length", strconv.FormatInt(length, 10))
+	if length >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(length, 10))
+	}
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
 		return nil
@@ -164,6 +170,24 @@ func (q *request) deleteAttachment(id, name string) error {
 	if err != nil {
 		return err
 	}
+	err = q.dir.View(q.db, func(tx *store.Tx) error {
+		r, err := tx.Record(id)
+		if err != nil {
+			return err
+		}
+		i, err := q.chooseRev(r)
+		if err != nil {
+			return err
+		}
+		doc, err := tx.Load(r, i)
+		if err == nil && !slices.ContainsFunc(doc.Atts, func(a store.Attachment) bool { return a.Name == name }) {
+			err = errMissingAttach
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	if len(e.Revs) == 0 {
 		return errConflict
 	}
@@ -178,6 +202,8 @@ func (q *request) deleteAttachment(id, name string) error {
 	return q.json(http.StatusOK, appendWritten(nil, id, rev))
 }
 
+var errMissingRev = &httpError{http.StatusConflict, "not_found", "missing_rev"}
+
 // attachmentEdit is the edit that leaves a document as it is, but without the
 // named attachment.
 func (q *request) attachmentEdit(id, name string) (*store.Edit, error) {
@@ -191,14 +217,14 @@ func (q *request) attachmentEdit(id, name string) (*store.Edit, error) {
 	return e, q.dir.View(q.db, func(tx *store.Tx) error {
 		r, err := tx.Record(id)
 		if errors.Is(err, store.ErrMissing) {
-			return errConflict
+			return errMissingRev
 		}
 		if err != nil {
 			return err
 		}
 		i := r.Tree.Find(e.Revs[0])
 		if i < 0 {
-			return errConflict
+			return errMissingRev
 		}
 		doc, err := tx.Load(r, i)
 		if err != nil {
@@ -238,7 +264,7 @@ func (q *request) receive(a *store.AttachmentEdit, body io.Reader, encoded bool)
 	a.Gzip = encoded || isCompressible(a.Type)
 	switch {
 	case encoded:
-		a.Length, err = copyEncoded(sink, body)
+		_, err = io.Copy(sink, body)
 	case a.Gzip:
 		z, _ := gzip.NewWriterLevel(sink, compressionLevel) // The level is valid.
 		if a.Length, err = io.Copy(z, body); err == nil {
@@ -254,22 +280,10 @@ func (q *request) receive(a *store.AttachmentEdit, body io.Reader, encoded bool)
 		return err
 	}
 	a.Content, a.Stored, a.Digest = content.Ref(), sink.n, [16]byte(sink.md5.Sum(nil))
+	if encoded && a.Length == 0 {
+		a.Length = a.Stored // As CouchDB does, which never decodes it.
+	}
 	return nil
-}
-
-// copyEncoded copies compressed bytes and returns their decoded length.
-func copyEncoded(w io.Writer, body io.Reader) (int64, error) {
-	tee := io.TeeReader(body, w)
-	z, err := gzip.NewReader(tee)
-	if err != nil {
-		return 0, badRequest("Request body is not properly gzipped.")
-	}
-	n, err := io.Copy(io.Discard, z)
-	if err != nil {
-		return 0, badRequest("Request body is not properly gzipped.")
-	}
-	_, err = io.Copy(io.Discard, tee)
-	return n, err
 }
 
 // digestingWriter counts and hashes what it passes on.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,6 +15,9 @@ import (
 // longestWait is CouchDB's changes_timeout: a feed without heartbeat ends
 // after it, and a longer timeout or heartbeat is cut down to it.
 const longestWait = time.Minute
+
+// unlimited is CouchDB's default limit. seq_interval counts down from it.
+const unlimited = 1_000_000_000_000_000
 
 // feed is one _changes answer.
 type feed struct {
@@ -35,8 +37,11 @@ type feed struct {
 	since       uint64 // how far the feed has come
 	echo        string // the client's own since, as long as nothing was read
 	pending     int
+	total       int  // pending when the feed began
+	counted     bool // pending only goes down by rows sent, as for _doc_ids
 	sent        int
 	begun       bool
+	waited      bool
 }
 
 func (q *request) changes() error {
@@ -57,6 +62,7 @@ func (q *request) changes() error {
 			f.echo = since
 		}
 		f.pending = tx.Pending(f.since)
+		f.total = f.pending
 		return nil
 	})
 	if err != nil {
@@ -88,13 +94,23 @@ func (f *feed) run() error {
 		if f.kind == "normal" || f.kind == "longpoll" && f.sent > 0 {
 			return f.end()
 		}
-		if err := f.write(nil, true); err != nil {
+		if err := f.writeWaiting(); err != nil {
 			return errResponded
 		}
 		if !f.sleep(waiting, changed, heartbeat) {
 			return f.end()
 		}
 	}
+}
+
+// writeWaiting sends what is buffered before the feed waits, or a line feed if
+// there was nothing, so that the client sees the answer begin.
+func (f *feed) writeWaiting() error {
+	if f.sent == 0 && !f.waited {
+		f.waited = true
+		return f.write([]byte("\n"), true)
+	}
+	return f.write(nil, true)
 }
 
 // sleep waits for a commit and sends heartbeats meanwhile. It reports false
@@ -147,7 +163,9 @@ func (f *feed) catchUp() error {
 				page, err = f.appendChange(page, tx, r)
 				return true, err
 			})
-			if !f.descending {
+			if f.descending {
+				f.pending = max(0, f.pending-rows)
+			} else {
 				f.pending = tx.Pending(last)
 			}
 			return err
@@ -196,7 +214,7 @@ func (f *feed) appendChange(dst []byte, tx *store.Tx, r *store.Record) ([]byte, 
 	}
 	f.sent++
 	dst = append(dst, `{"seq":`...)
-	if f.seqInterval > 1 && f.sent%f.seqInterval != 0 {
+	if (f.limit-f.sent+1)%f.seqInterval != 0 {
 		dst = append(dst, "null"...)
 	} else {
 		dst = append(dst, '"')
@@ -257,6 +275,9 @@ func (f *feed) write(part []byte, flush bool) error {
 }
 
 func (f *feed) end() error {
+	if f.counted && f.kind == "normal" && !f.descending {
+		f.pending = max(0, f.total-f.sent)
+	}
 	seq := f.echo
 	if seq == "" {
 		seq = string(appendSeq(nil, f.incarnation, f.since, seqInChanges))
@@ -274,7 +295,7 @@ func (f *feed) end() error {
 
 // feed reads the parameters of _changes.
 func (q *request) feed() (*feed, error) {
-	f := &feed{q: q, kind: q.query.Get("feed"), limit: math.MaxInt}
+	f := &feed{q: q, kind: q.query.Get("feed")}
 	switch f.kind {
 	case "":
 		f.kind = "normal"
@@ -289,11 +310,14 @@ func (q *request) feed() (*feed, error) {
 	f.descending = q.flag("descending")
 	f.view = view{conflicts: q.flag("conflicts"), attachments: q.flag("attachments"), encodingInfo: q.flag("att_encoding_info")}
 	var err error
-	if f.limit, err = q.intParameter("limit", f.limit); err != nil {
+	if f.limit, err = q.intParameter("limit", unlimited); err != nil {
 		return nil, err
 	}
-	if f.seqInterval, err = q.intParameter("seq_interval", 1); err != nil {
-		return nil, err
+	if f.limit < 0 {
+		f.limit = unlimited
+	}
+	if f.seqInterval, err = q.intParameter("seq_interval", 1); err != nil || f.seqInterval < 1 {
+		return nil, badRequest("invalid_seq_interval")
 	}
 	if err := f.readWait(); err != nil {
 		return nil, err
@@ -304,6 +328,7 @@ func (q *request) feed() (*feed, error) {
 			return nil, err
 		}
 	}
+	f.counted = q.query.Get("filter") == "_doc_ids"
 	f.filter, err = q.changesFilter(body)
 	return f, err
 }
@@ -320,7 +345,7 @@ func (f *feed) readWait() error {
 	}
 	ms, err := f.q.intParameter(name, int(longestWait/time.Millisecond))
 	if err != nil || ms < 0 {
-		return badRequest("The " + name + " value should be a positive integer (in milliseconds).")
+		return badRequest("Invalid " + name + " value. Expecting a positive integer value (in milliseconds).")
 	}
 	f.wait = max(min(longestWait, time.Duration(ms)*time.Millisecond), time.Millisecond)
 	return nil
@@ -347,9 +372,12 @@ func (q *request) changesFilter(body []byte) (func(*store.Tx, *store.Record) (bo
 		}
 		return func(_ *store.Tx, r *store.Record) (bool, error) { return wanted[r.ID], nil }, nil
 	case "_selector":
+		if jsontext.Get(body, "selector") == nil {
+			return nil, badRequest("Selector must be specified in POST payload")
+		}
 		selector, err := parseSelector(jsontext.Get(body, "selector"))
-		if err != nil {
-			return nil, err
+		if e, ok := asHTTPError(err); err != nil && ok {
+			return nil, badRequest(e.reason)
 		}
 		return func(tx *store.Tx, r *store.Record) (bool, error) {
 			return selector.matches(tx, r)

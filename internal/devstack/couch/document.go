@@ -284,11 +284,15 @@ func (q *request) deleteDoc(id string) error {
 
 // writeDoc stores one edit and answers with its revision.
 func (q *request) writeDoc(id string, e *store.Edit) error {
-	e.ID = id
-	if err := q.takeRevFromRequest(e); err != nil {
+	// CouchDB judges the size before it adds the id of the path.
+	if err := q.checkSize(e); err != nil {
 		return err
 	}
+	e.ID = id
 	if err := q.prepare(e); err != nil {
+		return err
+	}
+	if err := q.takeRevFromRequest(e); err != nil {
 		return err
 	}
 	replicated := q.query.Get("new_edits") == "false"
@@ -357,6 +361,11 @@ func (q *request) takeRevFromRequest(e *store.Edit) error {
 func (q *request) prepare(e *store.Edit) error {
 	if q.db == usersDB {
 		e.Body = q.withHashedPassword(e.Body)
+	}
+	if strings.HasPrefix(e.ID, store.DesignPrefix) {
+		if f := jsontext.Get(asObject(e.Body), "validate_doc_update"); f != nil && !jsontext.IsString(f) {
+			return &httpError{http.StatusBadRequest, "invalid_design_doc", "`validate_doc_update` field must have string type"}
+		}
 	}
 	return q.checkSize(e)
 }

@@ -20,7 +20,6 @@ func TestDocumentLifecycle(t *testing.T) {
 		rev := created.str(t, "rev")
 		expect(t, "create again", c.put(db+"/d", `{"a":1}`), 409, "conflict", "Document update conflict.")
 		expect(t, "wrong rev", c.put(db+"/d", `{"_rev":"1-abc"}`), 409)
-		expect(t, "rev of nothing", c.put(db+"/new", `{"_rev":"1-abc"}`), 409)
 		expect(t, "malformed rev", c.put(db+"/d", `{"_rev":"abc"}`), 400, "Invalid rev format")
 		got := c.get(db + "/d")
 		expect(t, "get", got, 200, `{"_id":"d","_rev":"`+rev+`","a":1}`)
@@ -44,6 +43,21 @@ func TestDocumentLifecycle(t *testing.T) {
 		expect(t, "post", c.post(db, `{"_id":"posted","n":1}`), 201, `"id":"posted"`)
 		revs := c.get(db + "/d?revs=true&revs_info=true")
 		expect(t, "history", revs, 200, `"_revisions":{"start":4,"ids":["`, `"_revs_info":[{"rev":"4-`, `"status":"deleted"`)
+	})
+}
+
+// An edit of a document that is not there is a conflict in an empty shard and
+// nowhere else: otherwise CouchDB makes the history up. A revision in a PUT is
+// no proof that the document exists.
+func TestEditOfNothing(t *testing.T) {
+	forEachTarget(t, func(t *testing.T, c target) {
+		db := c.newDB(t, "x?q=1")
+		db = strings.TrimSuffix(db, "?q=1")
+		expect(t, "in an empty database", c.put(db+"/new", `{"_rev":"1-abc"}`), 409)
+		c.put(db+"/other", "{}")
+		expect(t, "beside another document", c.put(db+"/new", `{"_rev":"1-abc"}`), 201, `"rev":"2-`)
+		expect(t, "history", c.get(db+"/new?revs=true"), 200, `"_revisions":{"start":2,"ids":["`, `,"abc"]`)
+		expect(t, "deletion of nothing", c.do("DELETE", db+"/none?rev=1-abc", ""), 404)
 	})
 }
 

@@ -6,42 +6,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/go-kivik/kivik/v4/x/collate"
-	"github.com/go-kivik/kivik/v4/x/mango"
 
 	"github.com/rollingd/rollingd/internal/devstack/couch/jsontext"
 	"github.com/rollingd/rollingd/internal/devstack/couch/store"
 )
-
-// selector matches documents.
-type selector struct{ node mango.Node }
-
-func parseSelector(raw []byte) (selector, error) {
-	if !jsontext.IsObject(raw) {
-		return selector{}, badRequest("Selector must be a JSON object")
-	}
-	node, err := mango.Parse(raw)
-	if err != nil {
-		return selector{}, &httpError{http.StatusBadRequest, "invalid_operator", err.Error()}
-	}
-	return selector{node}, nil
-}
-
-func (s selector) matches(tx *store.Tx, r *store.Record) (bool, error) {
-	doc, err := appendDoc(nil, tx, r, r.Tree.Winner(), view{})
-	if err != nil {
-		return false, err
-	}
-	var value any
-	if err := json.Unmarshal(doc, &value); err != nil {
-		// Only deeper nesting than encoding/json takes can fail here, and no
-		// selector reaches down there.
-		return false, nil
-	}
-	return s.node.Match(value), nil
-}
 
 // findQuery is the body of _find. Indexes are accepted and never used: every
 // query reads the whole database.
@@ -64,7 +34,14 @@ func (q *request) findQuery() (findQuery, error) {
 	if err != nil {
 		return f, err
 	}
-	if f.selector, err = parseSelector(jsontext.Get(obj, "selector")); err != nil {
+	raw := jsontext.Get(obj, "selector")
+	switch {
+	case raw == nil:
+		return f, &httpError{http.StatusBadRequest, "missing_required_key", "Missing required key: selector"}
+	case !jsontext.IsObject(raw):
+		return f, &httpError{http.StatusBadRequest, "invalid_selector_json", "Selector must be a JSON object, not: " + string(raw)}
+	}
+	if f.selector, err = parseSelector(raw); err != nil {
 		return f, err
 	}
 	var body struct {
@@ -83,7 +60,10 @@ func (q *request) findQuery() (findQuery, error) {
 	}
 	if body.Bookmark != "" && body.Bookmark != "nil" {
 		raw, err := base64.RawURLEncoding.DecodeString(body.Bookmark)
-		if err != nil || json.Unmarshal(raw, &f.skip) != nil {
+		if err == nil {
+			f.skip, err = strconv.Atoi(string(raw))
+		}
+		if err != nil {
 			return f, &httpError{http.StatusBadRequest, "invalid_bookmark", "Invalid bookmark value: \"" + body.Bookmark + "\""}
 		}
 	}
@@ -104,7 +84,7 @@ func (q *request) findQuery() (findQuery, error) {
 		default:
 			return f, badRequest("invalid sort field")
 		}
-		field.path = mango.SplitKeys(name)
+		field.path = fieldPath(name)
 		f.sort = append(f.sort, field)
 	}
 	return f, nil
@@ -139,14 +119,17 @@ func (q *request) find() error {
 	for i := range docs {
 		docs[i] = f.project(docs[i])
 	}
-	bookmark, err := json.Marshal(f.skip + len(docs))
-	if err != nil {
-		return err
+	out := append([]byte("{\"docs\":[\n"), bytes.Join(docs, []byte(",\n"))...)
+	if len(docs) > 0 {
+		out = append(out, '\n')
 	}
-	out := append([]byte(`{"docs":[`), bytes.Join(docs, []byte(",\r\n"))...)
-	out = append(out, `],"bookmark":"`...)
-	out = append(base64.RawURLEncoding.AppendEncode(out, bookmark), `"}`...)
-	return q.json(http.StatusOK, out)
+	out = append(out, "],\n\"bookmark\": \""...)
+	if len(docs) == 0 {
+		out = append(out, "nil"...)
+	} else {
+		out = base64.RawURLEncoding.AppendEncode(out, strconv.AppendInt(nil, int64(f.skip+len(docs)), 10))
+	}
+	return q.json(http.StatusOK, append(out, "\",\n\"warning\": \"No matching index found, create an index to optimize query time.\"}"...))
 }
 
 // order sorts by CouchDB's collation of JSON values.
@@ -156,7 +139,7 @@ func (f findQuery) order(docs [][]byte) {
 	}
 	slices.SortStableFunc(docs, func(a, b []byte) int {
 		for _, field := range f.sort {
-			order := collate.CompareJSON(lookup(a, field.path), lookup(b, field.path))
+			order := compareJSON(orNull(lookup(a, field.path)), orNull(lookup(b, field.path)))
 			if field.descending {
 				order = -order
 			}
@@ -168,13 +151,11 @@ func (f findQuery) order(docs [][]byte) {
 	})
 }
 
-func lookup(doc []byte, path []string) json.RawMessage {
-	for _, key := range path {
-		if doc = jsontext.Get(doc, key); doc == nil {
-			return json.RawMessage("null")
-		}
+func orNull(value []byte) []byte {
+	if value == nil {
+		return []byte("null")
 	}
-	return doc
+	return value
 }
 
 // project keeps the fields that were asked for, in the order asked for. A
@@ -185,12 +166,8 @@ func (f findQuery) project(doc []byte) []byte {
 	}
 	var root projection
 	for _, field := range f.fields {
-		path := mango.SplitKeys(field)
-		value := doc
-		for _, key := range path {
-			value = jsontext.Get(value, key)
-		}
-		if value != nil {
+		path := fieldPath(field)
+		if value := lookup(doc, path); value != nil {
 			root.put(path, value)
 		}
 	}

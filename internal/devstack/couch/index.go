@@ -58,7 +58,11 @@ func (q *request) createIndex() error {
 	if err != nil {
 		return err
 	}
-	return q.marshal(http.StatusOK, map[string]string{"result": result, "id": ddoc, "name": name})
+	return q.marshal(http.StatusOK, struct {
+		Result string `json:"result"`
+		ID     string `json:"id"`
+		Name   string `json:"name"`
+	}{result, ddoc, name})
 }
 
 func (q *request) listIndexes() error {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollingd/rollingd/internal/devstack/couch/jsontext"
 )
 
 const (
@@ -44,7 +46,7 @@ func (q *request) showSession() error {
 	return q.marshal(http.StatusOK, map[string]any{"ok": true, "userCtx": q.userContext(), "info": info})
 }
 
-// userContext is the user as clients and validation functions see him.
+// userContext is the user as clients see him.
 func (q *request) userContext() map[string]any {
 	ctx := map[string]any{"name": nil, "roles": []string{}}
 	if q.user.name != "" {
@@ -54,6 +56,25 @@ func (q *request) userContext() map[string]any {
 		ctx["roles"] = q.user.roles
 	}
 	return ctx
+}
+
+// userContextFor is what a validation function of a database sees.
+func (q *request) userContextFor(db string) []byte {
+	out := append([]byte(`{"db":`), jsontext.AppendString(nil, db)...)
+	out = append(out, `,"name":`...)
+	if q.user.name == "" {
+		out = append(out, "null"...)
+	} else {
+		out = jsontext.AppendString(out, q.user.name)
+	}
+	out = append(out, `,"roles":[`...)
+	for i, role := range q.user.roles {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = jsontext.AppendString(out, role)
+	}
+	return append(out, "]}"...)
 }
 
 func (q *request) login() error {

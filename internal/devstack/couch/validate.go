@@ -39,9 +39,7 @@ func (q *request) check(tx *store.Tx) store.Check {
 		if err != nil || v == nil {
 			return err
 		}
-		ctx := q.userContext()
-		ctx["db"] = q.db
-		return v.validate(editAsJSON(e), docAsJSON(old), ctx, rawSecurity(tx))
+		return v.validate(editAsJSON(e), docAsJSON(old), q.userContextFor(q.db), rawSecurity(tx))
 	}
 }
 
@@ -61,8 +59,6 @@ func editAsJSON(e *store.Edit) string {
 	}
 	if len(e.Revs) > 0 {
 		out = appendRevisions(out, e.Revs)
-	} else {
-		out = append(out, `,"_revisions":{"start":0,"ids":[]}`...)
 	}
 	atts := make([]store.Attachment, len(e.Atts))
 	for i, a := range e.Atts {
@@ -84,6 +80,7 @@ func docAsJSON(doc *store.Doc) string {
 	if doc.Deleted {
 		out = append(out, `,"_deleted":true`...)
 	}
+	out = appendRevisions(out, doc.Path)
 	return string(append(appendStubs(out, doc.Atts), '}'))
 }
 
@@ -167,27 +164,23 @@ func newRuntime() *goja.Runtime {
 	return vm
 }
 
-// validate runs every function on a document. The first that throws decides:
-// {forbidden} and {unauthorized} are answers, anything else is a fault.
-func (v *validator) validate(doc, old string, userCtx map[string]any, security []byte) error {
+// validate runs every function on a document; all arguments are JSON. The
+// first that throws decides: {forbidden} and {unauthorized} are refusals,
+// anything else is a fault of the function and a 500, as in CouchDB.
+func (v *validator) validate(doc, old string, userCtx, security []byte) error {
 	if v.broken != nil {
 		return v.broken
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var args []goja.Value
-	for _, text := range []string{doc, old} {
+	for _, text := range []string{doc, old, string(userCtx), string(security)} {
 		value, err := v.parse(goja.Undefined(), v.vm.ToValue(text))
 		if err != nil {
 			return fmt.Errorf("validate: %w", err)
 		}
 		args = append(args, value)
 	}
-	secObj, err := v.parse(goja.Undefined(), v.vm.ToValue(string(security)))
-	if err != nil {
-		return fmt.Errorf("validate: %w", err)
-	}
-	args = append(args, v.vm.ToValue(userCtx), secObj)
 	timer := time.AfterFunc(validationTimeout, func() { v.vm.Interrupt("timeout") })
 	defer func() {
 		timer.Stop()
@@ -213,7 +206,9 @@ func (v *validator) thrown(err error) error {
 		if reason := object.Get("unauthorized"); reason != nil {
 			return unauthorized(reason.String())
 		}
+		if name := object.Get("name"); name != nil {
+			return &httpError{http.StatusInternalServerError, name.String(), "{[]}"}
+		}
 	}
-	// CouchDB takes any other exception for a refusal as well.
-	return forbidden(exception.Value().String())
+	return &httpError{http.StatusInternalServerError, "unknown_error", exception.Value().String()}
 }

@@ -23,6 +23,9 @@ type Doc struct {
 	// braces and without the special members.
 	Body []byte
 	Atts []Attachment
+	// Path is the revision and its ancestors, newest first. It is set for a
+	// Check alone.
+	Path []revtree.Rev
 }
 
 // Record returns what is known of a document id, or ErrMissing.

@@ -13,8 +13,8 @@ var (
 	// ErrConflict reports an edit whose parent is not a leaf of the document.
 	ErrConflict = errors.New("document update conflict")
 	// ErrMissingStub reports a stub of an attachment that the edited
-	// revision does not have.
-	ErrMissingStub = errors.New("invalid attachment stub")
+	// revision does not have. Its text goes to clients, who know it.
+	ErrMissingStub = errors.New("Invalid attachment stub") //nolint:staticcheck // CouchDB's text.
 )
 
 // Edit is a revision on its way into a database.
@@ -161,6 +161,7 @@ func (tx *Tx) check(e *Edit, check Check, r *Record, old int) error {
 	if err != nil {
 		return err
 	}
+	doc.Path = r.Tree.Path(old)
 	return check(e, &doc)
 }
 
