@@ -24,7 +24,7 @@ func newTemporary(prefix string) (*temporary, error) {
 	for _, dir := range others {
 		if lock, err := lockFolder(dir); err == nil {
 			_ = os.RemoveAll(dir) // What cannot be removed is not this owner's concern.
-			lock.Close()
+			_ = lock.Close()
 		}
 	}
 	for attempt := 1; ; attempt++ {
