@@ -87,20 +87,22 @@ type API struct {
 func New(opts Options) *API {
 	a := &API{Options: opts, echo: echo.New(), metrics: newMetrics(opts.Metrics)}
 	a.echo.HTTPErrorHandler = a.answerError
-	a.echo.Use(a.observe, a.recoverPanic)
+	a.echo.Use(a.observe, a.recoverPanic, a.authenticate)
 
 	a.echo.GET("/healthz", a.healthz)
 	a.echo.GET("/readyz", a.readyz)
 	a.echo.GET("/metrics", a.serveMetrics())
-	admin := a.echo.Group("/admin", a.authenticate)
 	for _, r := range a.adminRoutes() {
-		admin.Add(r.method, r.path, r.handler, require(r.role))
+		a.echo.Add(r.method, adminPrefix+r.path, r.handler, require(r.role))
 	}
 	return a
 }
 
 // ServeHTTP serves a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.echo.ServeHTTP(w, r) }
+
+// adminPrefix is that of every path, known or not, which needs a token.
+const adminPrefix = "/admin"
 
 type route struct {
 	method  string

@@ -59,7 +59,7 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		elapsed, status := time.Since(began), c.Response().Status
 		method, path := c.Request().Method, c.Path()
-		if status == http.StatusNotFound && (path == "" || path[len(path)-1] == '*') {
+		if path == "" {
 			path = noRoute
 		}
 		a.metrics.requests.WithLabelValues(knownMethod(method), path, strconv.Itoa(status)).Inc()

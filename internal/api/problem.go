@@ -66,8 +66,8 @@ var known = []struct {
 }{
 	{cron.ErrUnknownCron, http.StatusNotFound, "unknown_cron", "name", "GET /admin/crons lists them"},
 	{cron.ErrUnknownRun, http.StatusNotFound, "unknown_run", "id", "GET /admin/runs lists them"},
-	{cron.ErrRunning, http.StatusConflict, "cron_running", "", "wait until it has ended, one run of a cron goes on at a time"},
-	{cron.ErrPaused, http.StatusConflict, "cron_paused", "", "resume it first"},
+	{cron.ErrRunning, http.StatusConflict, "running", "", "wait until it has ended, one run of a cron goes on at a time"},
+	{cron.ErrPaused, http.StatusConflict, "paused", "", "resume it first"},
 	{cron.ErrStopped, http.StatusServiceUnavailable, "stopping", "", "the server is being stopped; ask again when it is back"},
 	{rotation.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "choose a day from the current ACTIVE day up to today"},
 	{guard.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "add \"dryRun\": true to see what would happen on that day"},
