@@ -34,7 +34,7 @@ func (a *Archiver) Blockers(ctx context.Context, sourceID int64) ([]Blocker, err
 		) b
 		where n <= @few
 		order by code, n`,
-		pgx.NamedArgs{"source": sourceID, "few": fewIDs, "width": idBytes})
+		pgx.NamedArgs{"source": sourceID, "few": fewIDs, "width": idBytesRead})
 	if err != nil {
 		return nil, fmt.Errorf("blockers: %w", pg.Translate(err))
 	}

@@ -9,8 +9,10 @@ import (
 const (
 	// fewIDs is how many ids a report names.
 	fewIDs = 10
-	// idBytes is how much of an id a report shows.
-	idBytes = 200
+	// idBytes is how much of an id a report shows; what is read of it is one
+	// character more, so that a cut shows.
+	idBytes     = 200
+	idBytesRead = idBytes + 4
 )
 
 // Delta counts the documents that differ in one way.
