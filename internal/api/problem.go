@@ -98,7 +98,7 @@ func problemOf(err error) Problem {
 	case errors.As(err, &refused):
 		return titled(Problem{Status: refused.status, Code: refused.code, Field: refused.field, Detail: refused.detail})
 	case errors.As(err, &scope):
-		return titled(Problem{Status: http.StatusUnprocessableEntity, Code: "unknown_scope", Field: scope.Field, Detail: scope.Reason})
+		return titled(Problem{Status: http.StatusUnprocessableEntity, Code: "scope_refused", Field: scope.Field, Detail: scope.Reason})
 	case errors.As(err, &web):
 		return webProblem(web)
 	}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/cron"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/guard"
+	"github.com/rollingd/rollingd/internal/rotation"
+	"github.com/rollingd/rollingd/internal/run"
+)
+
+// jobs are the crons of the primary, each in every restaurant's own zone.
+func jobs(pool *pgxpool.Pool, rotator *rotation.Rotator, drops *guard.Guard, archiver *archive.Archiver) []cron.Job {
+	return []cron.Job{
+		{
+			Name:        rotation.Name,
+			Description: "creates and switches day databases, warms core, writes the manifest, routes devices; companies with rollingDb",
+			Schedule:    "0 5 * * *",
+			PerZone:     true,
+			Check: func(ctx context.Context, scope run.Scope, _ bool) error {
+				return rotator.CheckScope(ctx, scope)
+			},
+			Run: rotator.Run,
+		},
+		{
+			Name:        "rolling-db-drop-eval",
+			Description: "evaluates the three locks, archives, seals and drops day databases; companies with rollingDb, the drop with rollingDbDrop",
+			Schedule:    guard.Schedule,
+			PerZone:     true,
+			Destructive: true,
+			Check:       evaluationDay(pool),
+			Run:         drops.Run,
+		},
+		{
+			Name:        "archive",
+			Description: "copies finished documents to Postgres; all companies",
+			Schedule:    "0 4 * * *",
+			PerZone:     true,
+			Check: func(_ context.Context, scope run.Scope, _ bool) error {
+				if !scope.BusinessDay.IsZero() {
+					return &cron.ScopeError{Field: "businessDay", Reason: "archive takes no businessDay: it copies what is finished, of every day"}
+				}
+				return nil
+			},
+			Run: archiver.Run,
+		},
+	}
+}
+
+// evaluationDay refuses a run in earnest that pretends a later day than today:
+// a day that has not come makes databases look old.
+func evaluationDay(pool *pgxpool.Pool) func(ctx context.Context, scope run.Scope, dryRun bool) error {
+	return func(ctx context.Context, scope run.Scope, dryRun bool) error {
+		if scope.BusinessDay.IsZero() || dryRun {
+			return nil
+		}
+		regs, err := daydb.Restaurants(ctx, pool)
+		if err != nil {
+			return err
+		}
+		asked := make(map[string]bool)
+		for _, reg := range regs {
+			if !scope.Covers(reg.Restaurant) || asked[reg.Timezone] {
+				continue
+			}
+			asked[reg.Timezone] = true
+			today, err := daydb.Today(ctx, pool, reg.Timezone)
+			if err != nil {
+				return err
+			}
+			if today.Before(scope.BusinessDay) {
+				return fmt.Errorf("%w: today is %s in %s", guard.ErrBusinessDay, today, reg.Timezone)
+			}
+		}
+		return nil
+	}
+}

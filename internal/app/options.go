@@ -1,0 +1,143 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rollingd/rollingd/contracts"
+	"github.com/rollingd/rollingd/internal/api"
+)
+
+// Defaults of options that are zero.
+const (
+	DefaultListenAddr       = "127.0.0.1:8080"
+	DefaultTTLDays          = 30
+	DefaultSealSettle       = 20 * time.Hour
+	DefaultDeviceWriteLimit = 5 * time.Minute
+	DefaultLeaseTTL         = 30 * time.Second
+	DefaultWorkers          = 8
+)
+
+const (
+	// leastLeaseTTL leaves room for renewals on a busy machine.
+	leastLeaseTTL = 3 * time.Second
+	mostTTLDays   = 36500
+	mostWorkers   = 256
+)
+
+// Options of the server. Zero fields take their defaults; those without one are
+// required.
+type Options struct {
+	// Env is the environment, the prefix of all database names: prod, staging.
+	Env string
+	// DatabaseURL of the primary's Postgres.
+	DatabaseURL string
+	// CouchURL of CouchDB, with an administrator's name and password.
+	CouchURL string
+	// ListenAddr is host:port of the HTTP server; port 0 is a free one.
+	ListenAddr string
+	// AdminTokens admit to the administration API: actor=role:token,…
+	AdminTokens string
+	// TTLDays is the age in days that a day must exceed to be dropped.
+	TTLDays int
+	// SealSettle is the least time between the seal of a day and its drop. It
+	// covers every write that was under way at the seal, hence it is never
+	// shorter than DeviceWriteLimit.
+	SealSettle time.Duration
+	// DeviceWriteLimit is the cap on the total time of a device's write request.
+	DeviceWriteLimit time.Duration
+	// LeaseTTL is how long the work of a process that died waits for another.
+	LeaseTTL time.Duration
+	// Workers is how many databases or restaurants are worked on at a time.
+	Workers int
+	// NoCatchUp leaves out runs that were missed by more than a few minutes.
+	NoCatchUp bool
+	// Version of the program, for people.
+	Version string
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Problem is an option that has no usable value.
+type Problem struct {
+	// Option is the name of the field of Options.
+	Option string
+	// Want says what it wants, and never repeats the value: it may be a secret.
+	Want string
+}
+
+// InvalidError lists all options that have no usable value.
+type InvalidError struct{ Problems []Problem }
+
+func (e *InvalidError) Error() string {
+	var all []string
+	for _, p := range e.Problems {
+		all = append(all, p.Option+": "+p.Want)
+	}
+	return strings.Join(all, "; ")
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.ListenAddr, DefaultListenAddr)
+	setDefault(&o.TTLDays, DefaultTTLDays)
+	setDefault(&o.SealSettle, DefaultSealSettle)
+	setDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
+	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
+	setDefault(&o.Workers, DefaultWorkers)
+	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+func setDefault[T comparable](option *T, standard T) {
+	var zero T
+	if *option == zero {
+		*option = standard
+	}
+}
+
+// validate returns an InvalidError with all problems at once.
+func (o Options) validate() error {
+	var problems []Problem
+	want := func(met bool, option, format string, args ...any) {
+		if !met {
+			problems = append(problems, Problem{Option: option, Want: fmt.Sprintf(format, args...)})
+		}
+	}
+	want(contracts.ValidEnv(o.Env), "Env", "want the prefix of the database names, such as prod: a letter, then up to 31 of a-z, 0-9 and -")
+	want(o.DatabaseURL != "", "DatabaseURL", "want postgres://user:password@host:port/database")
+	want(validHTTP(o.CouchURL), "CouchURL", "want http://user:password@host:port of an administrator")
+	_, _, err := net.SplitHostPort(o.ListenAddr)
+	want(err == nil, "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
+	if _, err := api.ParseTokens(o.AdminTokens); err != nil {
+		want(false, "AdminTokens", "want actor=role:token,…: %v", err)
+	}
+	want(o.TTLDays >= 1 && o.TTLDays <= mostTTLDays, "TTLDays", "want a number of days from 1 to %d", mostTTLDays)
+	want(o.DeviceWriteLimit > 0, "DeviceWriteLimit", "want a duration above zero, such as 5m")
+	want(o.SealSettle > 0 && o.SealSettle >= o.DeviceWriteLimit, "SealSettle",
+		"want a duration such as 20h, and not less than the limit on a device's write, %s", o.DeviceWriteLimit)
+	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
+	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
+	if len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
+}
+
+func validHTTP(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// holder names this process to operators, in the leases that it holds.
+func holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
