@@ -85,8 +85,22 @@ func (q *request) receiveFollowing(e *store.Edit, follows []string, parts *multi
 			return badRequest("multipart/related has an unknown attachment")
 		}
 		a := &e.Atts[i]
-		if err := q.receive(a, part, a.Gzip); err != nil {
+		encoded, announced := a.Gzip, a.Length
+		if encoded {
+			announced = a.Stored
+		}
+		if err := q.receive(a, part, encoded); err != nil {
 			return err
+		}
+		received := a.Length
+		if encoded {
+			received = a.Stored
+		}
+		switch {
+		case received > announced:
+			return badRequest("attachment longer than expected")
+		case received < announced:
+			return badRequest("attachment shorter than expected")
 		}
 	}
 	if _, err := parts.NextRawPart(); !errors.Is(err, io.EOF) {
