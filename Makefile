@@ -60,8 +60,8 @@ fuzz: ## Each fuzz target for FUZZ_TIME (10s)
 	done
 
 .PHONY: bench
-bench: $(BENCH_NODE) ## Measure the ratios of docs/performance.md
-	go run ./bench
+bench: $(BENCH_NODE) ## Measure the ratios of docs/performance.md; BENCH_ARGS="-quick" for a short try
+	go run ./bench $(BENCH_ARGS)
 
 ##@ Maintain
 

@@ -1,0 +1,148 @@
+// Command bench measures rollingd as ratios within one run on one machine:
+// against what bounds it (a bare read of the feed, a bare COPY, the bare calls)
+// and against what others use for the same. See docs/performance.md.
+//
+//	go run ./bench [-only archive,memory,rotation,quiet] [-quick] [-rounds N]
+//
+// Everything runs on loopback, on stores that it starts itself, and is removed at
+// the end. CouchDB is that of ROLLINGD_TEST_COUCHDB_URL if set, else a private
+// node of the Apache CouchDB that is installed, else the embedded store, whose
+// figures say nothing about production.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// limit bounds the whole run.
+const limit = 90 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	err := execute(ctx, os.Args[1:])
+	cancel()
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func execute(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case archiverArg:
+			return archiveAsChild(ctx, os.Stdin, os.Stdout)
+		case storeArg:
+			return serveEmbedded(os.Stdin, os.Stdout)
+		}
+	}
+	return measure(ctx, args, os.Stdout, os.Stderr)
+}
+
+// measurement is one of the parts that can be chosen with -only.
+type measurement struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
+var measurements = []measurement{
+	{"archive", (*bench).archive},
+	{"memory", (*bench).memory},
+	{"rotation", (*bench).rotation},
+	{"quiet", (*bench).quiet},
+}
+
+// bench is a run of the measurements.
+type bench struct {
+	stores *stores
+	sizes  sizes
+	// profiles is where the archiver's CPU profiles go, or empty.
+	profiles string
+	results  results
+	// progress gets a line whenever something that takes time begins.
+	progress io.Writer
+}
+
+// sizes of what is measured.
+type sizes struct {
+	rounds          int
+	archiveDocs     int
+	memoryDocs      int
+	restaurants     int
+	quietDays       int
+	quietRestaurant int
+}
+
+var (
+	fullSizes  = sizes{rounds: 5, archiveDocs: 100_000, memoryDocs: 1_000_000, restaurants: 1_000, quietDays: 2_000, quietRestaurant: 40}
+	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10}
+)
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, format+"\n", args...)
+}
+
+func measure(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	chosen, b, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	if b.stores, err = startStores(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stores.stop()) }()
+	b.say("CouchDB: %s. Postgres: %s.", b.stores.couchName, b.stores.postgresName)
+
+	for _, m := range measurements {
+		if !slices.Contains(chosen, m.name) {
+			continue
+		}
+		b.say("== %s", m.name)
+		if err := m.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	fmt.Fprintf(out, "CouchDB: %s\nPostgres: %s\n", b.stores.couchName, b.stores.postgresName)
+	return b.results.print(out)
+}
+
+func parse(args []string, progress io.Writer) (chosen []string, b *bench, err error) {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	b = &bench{progress: progress, sizes: fullSizes}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("only", strings.Join(names, ","), "what to measure, comma-separated")
+	quick := flags.Bool("quick", false, "a tenth of the documents or less, to see whether it runs")
+	rounds := flags.Int("rounds", 0, "rounds of which the median is taken; default 5, with -quick 3")
+	flags.StringVar(&b.profiles, "profiles", "", "write the archiver's CPU profiles into this folder")
+	if err := flags.Parse(args); err != nil {
+		return nil, nil, err
+	}
+	if *quick {
+		b.sizes = quickSizes
+	}
+	if *rounds > 0 {
+		b.sizes.rounds = *rounds
+	}
+	for _, name := range strings.Split(*only, ",") {
+		if !slices.Contains(names, name) {
+			return nil, nil, fmt.Errorf("-only %s: want some of %s", name, strings.Join(names, ","))
+		}
+		chosen = append(chosen, name)
+	}
+	return chosen, b, nil
+}
