@@ -2,12 +2,11 @@ package main
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-
-	"crypto/rand"
 
 	devcouch "github.com/rollingd/rollingd/internal/devstack/couch"
 )

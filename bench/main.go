@@ -2,7 +2,7 @@
 // against what bounds it (a bare read of the feed, a bare COPY, the bare calls)
 // and against what others use for the same. See docs/performance.md.
 //
-//	go run ./bench [-only archive,memory,rotation,quiet] [-quick] [-rounds N]
+//	go run ./bench [-only archive,memory,rotation,quiet] [-quick] [-rounds N] [-embedded]
 //
 // Everything runs on loopback, on stores that it starts itself, and is removed at
 // the end. CouchDB is that of ROLLINGD_TEST_COUCHDB_URL if set, else a private
@@ -48,7 +48,7 @@ func execute(ctx context.Context, args []string) error {
 			return serveEmbedded(os.Stdin, os.Stdout)
 		}
 	}
-	return measure(ctx, args, os.Stdout, os.Stderr)
+	return measure(ctx, args, os.Stdout)
 }
 
 // measurement is one of the parts that can be chosen with -only.
@@ -71,8 +71,6 @@ type bench struct {
 	// profiles is where the archiver's CPU profiles go, or empty.
 	profiles string
 	results  results
-	// progress gets a line whenever something that takes time begins.
-	progress io.Writer
 }
 
 // sizes of what is measured.
@@ -90,23 +88,67 @@ var (
 	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10}
 )
 
+// say tells that something that takes time begins.
 func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.progress, format+"\n", args...)
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-func measure(ctx context.Context, args []string, out, progress io.Writer) (err error) {
-	chosen, b, err := parse(args, progress)
+func measure(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if b.stores, err = startStores(ctx); err != nil {
+	return o.measure(ctx, out)
+}
+
+// options of a run.
+type options struct {
+	only     []string
+	sizes    sizes
+	profiles string
+	embedded bool
+}
+
+func parse(args []string) (options, error) {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	o := options{sizes: fullSizes}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("only", strings.Join(names, ","), "what to measure, comma-separated")
+	quick := flags.Bool("quick", false, "a tenth of the documents or less, to see whether it runs")
+	rounds := flags.Int("rounds", 0, "rounds of which the median is taken; default 5, with -quick 3")
+	flags.StringVar(&o.profiles, "profiles", "", "write the archiver's CPU profiles into this folder")
+	flags.BoolVar(&o.embedded, "embedded", false, "use the embedded store, whatever is installed")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	if *quick {
+		o.sizes = quickSizes
+	}
+	if *rounds > 0 {
+		o.sizes.rounds = *rounds
+	}
+	for _, name := range strings.Split(*only, ",") {
+		if !slices.Contains(names, name) {
+			return options{}, fmt.Errorf("-only %s: want some of %s", name, strings.Join(names, ","))
+		}
+		o.only = append(o.only, name)
+	}
+	return o, nil
+}
+
+func (o options) measure(ctx context.Context, out io.Writer) (err error) {
+	b := &bench{sizes: o.sizes, profiles: o.profiles}
+	if b.stores, err = startStores(ctx, o.embedded); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.stores.stop()) }()
-	b.say("CouchDB: %s. Postgres: %s.", b.stores.couchName, b.stores.postgresName)
-
+	stores := fmt.Sprintf("CouchDB: %s\nPostgres: %s", b.stores.couchName, b.stores.postgresName)
+	b.say("%s", stores)
 	for _, m := range measurements {
-		if !slices.Contains(chosen, m.name) {
+		if !slices.Contains(o.only, m.name) {
 			continue
 		}
 		b.say("== %s", m.name)
@@ -114,35 +156,6 @@ func measure(ctx context.Context, args []string, out, progress io.Writer) (err e
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
-	fmt.Fprintf(out, "CouchDB: %s\nPostgres: %s\n", b.stores.couchName, b.stores.postgresName)
-	return b.results.print(out)
-}
-
-func parse(args []string, progress io.Writer) (chosen []string, b *bench, err error) {
-	var names []string
-	for _, m := range measurements {
-		names = append(names, m.name)
-	}
-	b = &bench{progress: progress, sizes: fullSizes}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := flags.String("only", strings.Join(names, ","), "what to measure, comma-separated")
-	quick := flags.Bool("quick", false, "a tenth of the documents or less, to see whether it runs")
-	rounds := flags.Int("rounds", 0, "rounds of which the median is taken; default 5, with -quick 3")
-	flags.StringVar(&b.profiles, "profiles", "", "write the archiver's CPU profiles into this folder")
-	if err := flags.Parse(args); err != nil {
-		return nil, nil, err
-	}
-	if *quick {
-		b.sizes = quickSizes
-	}
-	if *rounds > 0 {
-		b.sizes.rounds = *rounds
-	}
-	for _, name := range strings.Split(*only, ",") {
-		if !slices.Contains(names, name) {
-			return nil, nil, fmt.Errorf("-only %s: want some of %s", name, strings.Join(names, ","))
-		}
-		chosen = append(chosen, name)
-	}
-	return chosen, b, nil
+	_, err = fmt.Fprintf(out, "%s\n%s", stores, b.results.String())
+	return err
 }

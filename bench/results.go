@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 // results is what is printed at the end.
@@ -34,21 +33,35 @@ func (s *section) remark(format string, args ...any) {
 	s.remarks = append(s.remarks, fmt.Sprintf(format, args...))
 }
 
-func (r *results) print(out io.Writer) error {
+// String is the tables as text.
+func (r *results) String() string {
+	var b strings.Builder
 	for _, s := range r.sections {
-		fmt.Fprintf(out, "\n%s\n\n", s.title)
-		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		for _, row := range append([][]string{s.head}, s.rows...) {
-			fmt.Fprintln(table, "  "+strings.Join(row, "\t"))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\n%s\n\n", s.title)
+		s.align(&b)
 		for _, remark := range s.remarks {
-			fmt.Fprintf(out, "  %s\n", remark)
+			fmt.Fprintf(&b, "  %s\n", remark)
 		}
 	}
-	return nil
+	return b.String()
+}
+
+// align writes the rows, each column as wide as its widest cell.
+func (s *section) align(b *strings.Builder) {
+	rows := append([][]string{s.head}, s.rows...)
+	width := make([]int, len(s.head))
+	for _, row := range rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("  %-*s", width[i], cell)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
 }
 
 // goal is a bound on a figure; the zero goal is none.

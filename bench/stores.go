@@ -34,14 +34,14 @@ type stores struct {
 	closers   []func() error
 }
 
-func startStores(ctx context.Context) (_ *stores, err error) {
+func startStores(ctx context.Context, embedded bool) (_ *stores, err error) {
 	s := &stores{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	if err := s.startCouchDB(ctx); err != nil {
+	if err := s.startCouchDB(ctx, embedded); err != nil {
 		return nil, err
 	}
 	// Durable: what is measured is what production pays, fsync at each commit included.
@@ -55,8 +55,10 @@ func startStores(ctx context.Context) (_ *stores, err error) {
 	return s, err
 }
 
-func (s *stores) startCouchDB(ctx context.Context) error {
+func (s *stores) startCouchDB(ctx context.Context, embedded bool) error {
 	switch _, installed := devstack.InstalledCouchDB(); {
+	case embedded:
+		return s.startEmbedded(ctx)
 	case os.Getenv("ROLLINGD_TEST_COUCHDB_URL") != "":
 		s.couchURL = os.Getenv("ROLLINGD_TEST_COUCHDB_URL")
 	case installed:
@@ -67,11 +69,7 @@ func (s *stores) startCouchDB(ctx context.Context) error {
 		s.closers = append(s.closers, node.Stop)
 		s.couchURL = node.URL()
 	default:
-		if err := s.startEmbedded(ctx); err != nil {
-			return err
-		}
-		s.couchName = "the embedded store, which says nothing about production"
-		return nil
+		return s.startEmbedded(ctx)
 	}
 	client, err := couch.New(couch.Options{URL: s.couchURL})
 	if err != nil {
@@ -86,6 +84,7 @@ func (s *stores) startCouchDB(ctx context.Context) error {
 // startEmbedded runs the embedded store in a process of its own, so that its
 // work and its memory are not taken for the archiver's.
 func (s *stores) startEmbedded(ctx context.Context) error {
+	s.couchName = "the embedded store, which says nothing about production"
 	dir, err := os.MkdirTemp("", "rollingd-bench-couch-")
 	if err != nil {
 		return err
