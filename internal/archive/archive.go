@@ -53,6 +53,7 @@ type Couch interface {
 	Create(ctx context.Context, db string) (created bool, err error)
 	PutSecurity(ctx context.Context, db string, s couch.Security) error
 	Insert(ctx context.Context, db string, docs [][]byte) ([]couch.Refusal, error)
+	InsertStream(ctx context.Context, db string, doc io.Reader) ([]couch.Refusal, error)
 }
 
 // DefaultWorkers is how many databases are archived at the same time.

@@ -89,8 +89,8 @@ func appendRow(b []byte, source int64, e *entry) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(source))
 	b = appendBytes(b, e.hash[:])
 	b = appendText(b, e.id)
-	b = appendText(b, e.owner.CompanyID)
-	b = appendText(b, e.owner.RestaurantID)
+	b = appendOptional(b, e.owner.CompanyID)
+	b = appendOptional(b, e.owner.RestaurantID)
 	b = appendText(b, e.rev)
 	b = binary.BigEndian.AppendUint32(b, 1)
 	if e.deleted {
@@ -136,6 +136,14 @@ func appendBytes(b, v []byte) []byte {
 func appendText(b []byte, v string) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(v)))
 	return append(b, v...)
+}
+
+// appendOptional appends text, and null for none.
+func appendOptional(b []byte, v string) []byte {
+	if v == "" {
+		return appendNull(b)
+	}
+	return appendText(b, v)
 }
 
 // appendIDs appends a bigint[], and null when there are none.

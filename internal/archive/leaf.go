@@ -20,6 +20,9 @@ func (w *writer) fetchLeaves(ctx context.Context, b *batch) error {
 	var refs []couch.Ref
 	for i := range b.entries {
 		e := &b.entries[i]
+		if !e.archived && len(e.blockers) == 0 {
+			continue
+		}
 		for _, rev := range e.losing {
 			refs = append(refs, couch.Ref{ID: e.id, Rev: rev})
 		}
@@ -32,20 +35,22 @@ func (w *writer) fetchLeaves(ctx context.Context, b *batch) error {
 		}
 		refs = refs[n:]
 		for _, r := range revisions {
-			// A leaf that is gone meanwhile makes its document come again.
-			if i, ok := b.byHash[sha256.Sum256([]byte(r.ID))]; ok && r.Body != nil {
-				b.entries[i].addLeaf(r)
+			i, ok := b.byHash[sha256.Sum256([]byte(r.ID))]
+			switch {
+			case !ok || r.Body == nil:
+				// A leaf that is gone meanwhile makes its document come again.
+			case r.Deleted():
+				b.entries[i].leaves = append(b.entries[i].leaves, leaf{rev: r.Rev, body: r.Body, sha: sha256.Sum256(r.Body)})
+			case w.place == nil:
+				b.entries[i].conflict()
 			}
 		}
 	}
 	return nil
 }
 
-func (e *entry) addLeaf(r couch.Revision) {
-	if r.Deleted() {
-		e.leaves = append(e.leaves, leaf{rev: r.Rev, body: r.Body, sha: sha256.Sum256(r.Body)})
-		return
-	}
+// conflict notes that a losing leaf is live.
+func (e *entry) conflict() {
 	for _, b := range e.blockers {
 		if b.code == codeConflict {
 			return

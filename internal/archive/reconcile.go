@@ -15,7 +15,8 @@ import (
 const (
 	// closeTimeout bounds the clean-up after a comparison.
 	closeTimeout = 5 * time.Second
-	// compareTimeout bounds one statement that compares or hashes a whole day.
+	// compareTimeout bounds one statement that compares, hashes or reads a whole
+	// day, and the wait for whoever takes what it reads.
 	compareTimeout = "30min"
 )
 
@@ -99,7 +100,8 @@ func (a *Archiver) unchangedSince(ctx context.Context, day daydb.DayDB, pos Posi
 func comparing(ctx context.Context, db pg.Beginner, fn func(pgx.Tx) error) error {
 	return pg.WithTx(ctx, db, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `set transaction isolation level repeatable read;
-			set local statement_timeout = '`+compareTimeout+`'`)
+			set local statement_timeout = '`+compareTimeout+`';
+			set local idle_in_transaction_session_timeout = '`+compareTimeout+`'`)
 		if err != nil {
 			return err
 		}

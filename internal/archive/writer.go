@@ -152,8 +152,8 @@ func (w *writer) merge(ctx context.Context, tx pgx.Tx, rows []*entry) (int64, er
 		select `+rowColumns+`
 		from pg_temp.archive_stage
 		on conflict (source_id, id_hash, business_day) do update set
-		  company_id = excluded.company_id,
-		  restaurant_id = excluded.restaurant_id,
+		  company_id = coalesce(excluded.company_id, d.company_id),
+		  restaurant_id = coalesce(excluded.restaurant_id, d.restaurant_id),
 		  rev = excluded.rev,
 		  deleted = excluded.deleted,
 		  doc_type = case when excluded.deleted then coalesce(d.doc_type, excluded.doc_type) else excluded.doc_type end,

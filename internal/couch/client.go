@@ -194,6 +194,8 @@ func (c *Client) send(ctx context.Context, method, target string, body any) (*ht
 	case nil:
 	case []byte:
 		payload = bytes.NewReader(b)
+	case io.Reader:
+		payload = b
 	default:
 		encoded, err := json.Marshal(b)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -135,6 +137,26 @@ func (c *Client) Insert(ctx context.Context, db string, docs [][]byte) ([]Refusa
 	var refusals []Refusal
 	if err := c.doJSON(ctx, http.MethodPost, path(db)+"/_bulk_docs", body, &refusals); err != nil {
 		return nil, err
+	}
+	return refusals, nil
+}
+
+// uploadTimeout bounds one insert of any size.
+const uploadTimeout = 15 * time.Minute
+
+// InsertStream is Insert of one document that need not be held in memory, such
+// as one with its attachments inline.
+func (c *Client) InsertStream(ctx context.Context, db string, doc io.Reader) ([]Refusal, error) {
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
+	body := io.MultiReader(strings.NewReader(`{"new_edits":false,"docs":[`), doc, strings.NewReader(`]}`))
+	raw, err := c.read(ctx, http.MethodPost, path(db)+"/_bulk_docs", body)
+	if err != nil {
+		return nil, err
+	}
+	var refusals []Refusal
+	if err := json.Unmarshal(raw, &refusals); err != nil {
+		return nil, fmt.Errorf("%w: answer of _bulk_docs is not the JSON it should be", ErrUnavailable)
 	}
 	return refusals, nil
 }

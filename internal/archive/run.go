@@ -1,0 +1,179 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/flags"
+	"github.com/rollingd/rollingd/internal/run"
+)
+
+// Run is the job "archive": it archives each day database from ACTIVE to
+// DROPPABLE, and the legacy databases of tenants whose devices are not routed.
+// Each database is archived under its own lease; one that fails is in the report
+// and stops no other. One without news costs two requests, no write and no lease.
+//
+// The counters are databases, quiet, busy (somebody else is at it), moving (still
+// being written), documents, attachments and rejected.
+func (a *Archiver) Run(ctx context.Context, r run.Run) error {
+	restaurants, err := daydb.Restaurants(ctx, a.pool)
+	if err != nil {
+		return err
+	}
+	company, err := flags.All(ctx, a.pool)
+	if err != nil {
+		return err
+	}
+	days, err := daydb.List(ctx, a.pool, daydb.Filter{
+		CompanyID:    r.Scope.CompanyID,
+		RestaurantID: r.Scope.RestaurantID,
+		States:       archivedStates,
+	})
+	if err != nil {
+		return err
+	}
+
+	inScope := make(map[daydb.Restaurant]bool)
+	for _, reg := range restaurants {
+		inScope[reg.Restaurant] = r.Scope.Covers(reg.Restaurant) && (r.Zone == "" || r.Zone == reg.Timezone)
+	}
+	var group errgroup.Group
+	group.SetLimit(a.workers)
+	for _, l := range legacies(restaurants, company, r.Report) {
+		if !l.anyIn(inScope) {
+			continue
+		}
+		group.Go(func() error {
+			a.runOne(ctx, r, l.db, daydb.Restaurant{}, func() error { return a.runLegacy(ctx, r, l) })
+			return nil
+		})
+	}
+	for _, day := range days {
+		if !inScope[day.Restaurant] {
+			continue
+		}
+		group.Go(func() error {
+			a.runOne(ctx, r, day.Name, day.Restaurant, func() error { return a.runDay(ctx, r, day) })
+			return nil
+		})
+	}
+	_ = group.Wait() // Each has reported its own failure.
+	return context.Cause(ctx)
+}
+
+// archivedStates are those of days that may have something new to archive.
+var archivedStates = []daydb.State{daydb.Active, daydb.Draining, daydb.Archived, daydb.Droppable}
+
+// runOne archives one database and reports how it went.
+func (a *Archiver) runOne(ctx context.Context, r run.Run, db string, owner daydb.Restaurant, archive func() error) {
+	if ctx.Err() != nil {
+		return
+	}
+	start := time.Now()
+	r.Report.Add("databases", 1)
+	err := archive()
+	switch {
+	case err == nil:
+	case errors.Is(err, fence.ErrHeld):
+		r.Report.Add("busy", 1)
+	case errors.Is(err, ErrMoving):
+		r.Report.Add("moving", 1)
+	default:
+		r.Report.Fail(run.Failure{
+			CompanyID:    owner.CompanyID,
+			RestaurantID: owner.RestaurantID,
+			DBName:       db,
+			Step:         "archive",
+			Error:        err.Error(),
+		})
+		a.log.WarnContext(ctx, "database was not archived",
+			"day_db", db, "run_id", r.ID, "elapsed", time.Since(start), "error", err)
+	}
+}
+
+// count adds what a database gave to the report and to the log.
+func (a *Archiver) count(ctx context.Context, r run.Run, db string, t tally) {
+	if t == (tally{}) {
+		return
+	}
+	r.Report.Add("documents", t.documents)
+	r.Report.Add("attachments", t.attachments)
+	r.Report.Add("rejected", t.rejected)
+	a.log.InfoContext(ctx, "documents archived", "day_db", db, "run_id", r.ID,
+		"documents", t.documents, "attachments", t.attachments, "rejected", t.rejected)
+}
+
+func (a *Archiver) runDay(ctx context.Context, r run.Run, day daydb.DayDB) error {
+	s, err := findSource(ctx, a.pool, identityOf(day))
+	if err != nil {
+		return err
+	}
+	info, err := a.couch.Info(ctx, day.Name)
+	if err != nil {
+		return a.unlessDropped(ctx, day, err)
+	}
+	if day.InstanceStartTime != nil && *day.InstanceStartTime == info.InstanceStartTime {
+		if quiet, err := a.quiet(ctx, s, info); quiet || err != nil {
+			r.Report.Add("quiet", 1)
+			return err
+		}
+	}
+	if r.DryRun {
+		if _, err := a.checkIncarnation(ctx, day); err != nil {
+			return err
+		}
+		return a.dryRun(ctx, r, day.Name, s, dayClassifier(day))
+	}
+	err = a.leases.Hold(ctx, LeaseName(day.Name), func(ctx context.Context, lease fence.Lease) error {
+		_, t, err := a.catchUpDay(ctx, day, lease)
+		a.count(ctx, r, day.Name, t)
+		return err
+	})
+	return a.unlessDropped(ctx, day, err)
+}
+
+// unlessDropped forgives that a database is gone when its drop was under way.
+func (a *Archiver) unlessDropped(ctx context.Context, day daydb.DayDB, err error) error {
+	if !errors.Is(err, couch.ErrNotFound) {
+		return err
+	}
+	now, loadErr := daydb.Load(ctx, a.pool, day.Name)
+	if loadErr == nil && now.DropIntendedAt != nil {
+		return nil
+	}
+	return err
+}
+
+// quiet reports whether nothing has happened to a database since it was
+// archived, for one request more than the info.
+func (a *Archiver) quiet(ctx context.Context, s *source, info couch.Info) (bool, error) {
+	if s == nil || s.hasRejects || s.purges != info.PurgeSeq {
+		return false, nil
+	}
+	pending, err := a.couch.Pending(ctx, s.db, s.since)
+	return pending == 0, err
+}
+
+// dryRun counts what would be archived, and writes nothing.
+func (a *Archiver) dryRun(ctx context.Context, r run.Run, db string, s *source, classify classifier) error {
+	since := couch.SeqStart
+	if s != nil {
+		since = s.since
+	}
+	err := a.readBatches(ctx, db, since, classify, newBatch(), func(b *batch) (*batch, error) {
+		r.Report.Add("documents", int64(len(b.archived())))
+		b.reset()
+		return b, nil
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", db, err)
+	}
+	return nil
+}
