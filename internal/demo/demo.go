@@ -71,16 +71,7 @@ func Play(ctx context.Context, opts Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	p := &play{
-		opts:      opts,
-		admin:     newAdminAPI(opts.API, opts.Token),
-		couch:     couch,
-		pool:      pool,
-		truth:     newTruth(),
-		catalogue: make(map[restaurant][]string),
-		carried:   make(map[restaurant][]*document),
-		moves:     make(map[string]int),
-	}
+	p := newPlay(opts, couch, pool)
 	if err := p.calendar(ctx); err != nil {
 		return Summary{}, err
 	}

@@ -11,21 +11,10 @@ import (
 // seedLegacy makes the database that all restaurants shared until now: their
 // catalogues, finished orders, and two orders each that are open on the eve.
 func (p *play) seedLegacy(ctx context.Context, shops ...*shop) error {
+	if err := p.createLegacy(ctx, shops...); err != nil {
+		return err
+	}
 	db := legacyDB(p.opts.Env)
-	if err := p.couch.json(ctx, http.MethodPut, dbPath(db), nil, nil); err != nil {
-		return err
-	}
-	roles := []string{}
-	for _, s := range shops {
-		roles = append(roles, s.role())
-	}
-	err := p.couch.json(ctx, http.MethodPut, dbPath(db)+"/_security", map[string]any{
-		"admins":  map[string]any{"names": []string{}, "roles": []string{"_admin"}},
-		"members": map[string]any{"names": []string{}, "roles": roles},
-	}, nil)
-	if err != nil {
-		return err
-	}
 	for _, s := range shops {
 		if err := p.seedCatalogue(ctx, s, db); err != nil {
 			return err
@@ -47,6 +36,22 @@ func (p *play) seedLegacy(ctx context.Context, shops ...*shop) error {
 		p.carried[s.restaurant] = open
 	}
 	return p.truth.readBack(ctx, p.couch)
+}
+
+// createLegacy makes the legacy database, open to the devices of the shops.
+func (p *play) createLegacy(ctx context.Context, shops ...*shop) error {
+	db := legacyDB(p.opts.Env)
+	if err := p.couch.json(ctx, http.MethodPut, dbPath(db), nil, nil); err != nil {
+		return err
+	}
+	roles := []string{}
+	for _, s := range shops {
+		roles = append(roles, s.role())
+	}
+	return p.couch.json(ctx, http.MethodPut, dbPath(db)+"/_security", map[string]any{
+		"admins":  map[string]any{"names": []string{}, "roles": []string{"_admin"}},
+		"members": map[string]any{"names": []string{}, "roles": roles},
+	}, nil)
 }
 
 // seedCatalogue writes a restaurant's catalogue, in which one thing has a
@@ -86,7 +91,9 @@ func (p *play) seedCatalogue(ctx context.Context, s *shop, db string) error {
 		return err
 	}
 	for _, thing := range things {
-		p.catalogue[s.restaurant] = append(p.catalogue[s.restaurant], thing.ID)
+		if !thing.Deleted { // A core that is new need not be told of what never was in it.
+			p.catalogue[s.restaurant] = append(p.catalogue[s.restaurant], thing.ID)
+		}
 	}
 	return nil
 }

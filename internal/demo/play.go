@@ -34,6 +34,19 @@ type play struct {
 	faults   []string
 }
 
+func newPlay(opts Options, couch *couchDB, pool *pgxpool.Pool) *play {
+	return &play{
+		opts:      opts,
+		admin:     newAdminAPI(opts.API, opts.Token),
+		couch:     couch,
+		pool:      pool,
+		truth:     newTruth(),
+		catalogue: make(map[restaurant][]string),
+		carried:   make(map[restaurant][]*document),
+		moves:     make(map[string]int),
+	}
+}
+
 // run plays the eve and then each day: the shifts, the archiver and the guard at
 // 04:00, and at 05:00 the rotation to the next day.
 func (p *play) run(ctx context.Context, progress *progress) error {

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -114,18 +113,20 @@ func (p *play) conflictResolved(s *shop, day int) {
 		if err != nil {
 			return err
 		}
-		var winner struct {
-			Conflicts []string `json:"_conflicts"`
-		}
-		raw, err := s.tills[0].couch.request(ctx, http.MethodGet, docPath(db, id)+"?conflicts=true", "", nil)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(raw, &winner); err != nil || len(winner.Conflicts) != 1 {
-			return fmt.Errorf("%s: conflicts of %s: %v, %w", db, id, winner.Conflicts, err)
-		}
-		return s.tills[0].save(ctx, db, &document{ID: id, Rev: winner.Conflicts[0], Deleted: true})
+		return s.resolve(ctx, db, id)
 	})
+}
+
+// resolve deletes the one revision that lost.
+func (s *shop) resolve(ctx context.Context, db, id string) error {
+	var winner struct {
+		Conflicts []string `json:"_conflicts"`
+	}
+	err := s.tills[0].couch.json(ctx, http.MethodGet, docPath(db, id)+"?conflicts=true", nil, &winner)
+	if err != nil || len(winner.Conflicts) != 1 {
+		return fmt.Errorf("%s: conflicts of %s: %v, %w", db, id, winner.Conflicts, err)
+	}
+	return s.tills[0].save(ctx, db, &document{ID: id, Rev: winner.Conflicts[0], Deleted: true})
 }
 
 // conflict makes an order that two devices have closed without knowing of each

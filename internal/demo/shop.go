@@ -34,22 +34,24 @@ const never = 1 << 30
 
 func (p *play) newShop(r restaurant) *shop {
 	s := &shop{restaurant: r, agenda: make(map[int][]errand), fates: make(map[int]fate)}
-	device := func(name string) *till {
-		h := uint64(len(name))
-		for _, c := range r.String() + "/" + name {
+	device := func(number int) *till {
+		// All restaurants share the legacy database, so names of devices are unique.
+		name := fmt.Sprintf("%s-%d", r.id, number)
+		var h uint64
+		for _, c := range name {
 			h = h*31 + uint64(c)
 		}
 		return &till{
 			restaurant: r,
 			name:       name,
 			env:        p.opts.Env,
-			couch:      p.couch.as(r.String()+"/"+name, r.role(), p.opts.ProxySecret),
+			couch:      p.couch.as(name, r.role(), p.opts.ProxySecret),
 			truth:      p.truth,
 			rand:       rand.New(rand.NewPCG(p.opts.Seed, h)),
 		}
 	}
-	s.tills = []*till{device("caja1"), device("caja2")}
-	s.late = device("caja3")
+	s.tills = []*till{device(1), device(2)}
+	s.late = device(3)
 	return s
 }
 

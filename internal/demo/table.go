@@ -13,24 +13,27 @@ type Row struct {
 	Day        string `json:"day"`
 	DBName     string `json:"dbName"`
 	State      string `json:"state"`
-	Documents  int64  `json:"documents"`
-	Archived   int64  `json:"archived"`
-	AgeDays    int    `json:"ageDays"`
+	// Documents and Archived are as of the last evaluation, null before the first.
+	Documents *int64 `json:"documents"`
+	Archived  *int64 `json:"archived"`
+	AgeDays   int    `json:"ageDays"`
 	// Why it is where it is, in a few words of the server.
 	Why string `json:"why"`
 }
 
 func rowOf(d dayDB) Row {
-	return Row{
+	r := Row{
 		Restaurant: d.RestaurantID,
 		Day:        d.BusinessDay,
 		DBName:     d.DBName,
 		State:      d.State,
-		Documents:  d.Documents,
-		Archived:   d.Archived,
 		AgeDays:    d.AgeDays,
 		Why:        why(d),
 	}
+	if d.Locks != nil {
+		r.Documents, r.Archived = &d.Documents, &d.Archived
+	}
+	return r
 }
 
 // why shortens what the server says: what keeps a lock red, a hold, the proof of
@@ -64,7 +67,7 @@ func (s Summary) WriteTable(w io.Writer) error {
 	}
 	line("RESTAURANT", "DAY", "STATE", "DOCS", "ARCHIVED", "AGE", "WHY")
 	for _, r := range s.Databases {
-		line(r.Restaurant, r.Day, r.State, r.Documents, r.Archived, r.AgeDays, r.Why)
+		line(r.Restaurant, r.Day, r.State, orDash(r.Documents), orDash(r.Archived), r.AgeDays, r.Why)
 	}
 	fmt.Fprintln(&b)
 	var states []string
@@ -83,6 +86,13 @@ func (s Summary) WriteTable(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func orDash(n *int64) any {
+	if n == nil {
+		return "-"
+	}
+	return *n
 }
 
 // cut shortens a line to a number of characters.

@@ -90,3 +90,38 @@ func status(t *testing.T, method, address string) int {
 	res.Body.Close()
 	return res.StatusCode
 }
+
+func TestScratchDatabaseEndsWithTheStack(t *testing.T) {
+	t.Parallel()
+	given := startPostgres(t, PostgresOptions{})
+	s := startStack(t, StackOptions{DatabaseURL: given.DSN(), CouchDBURL: "http://there:5984"})
+	dsn, err := s.Scratch(t.Context(), "rollingd_scratch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := query(t, dsn, `select current_database()`); got != "rollingd_scratch" {
+		t.Errorf("the scratch database is %s", got)
+	}
+	if _, err := s.Scratch(t.Context(), "rollingd_scratch"); err == nil {
+		t.Error("a database that was there already was taken for a scratch one")
+	}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := query(t, given.DSN(), `select string_agg(datname, ' ' order by datname) from pg_database`); got != "postgres template0 template1" {
+		t.Errorf("databases after Stop: %s", got)
+	}
+}
+
+func TestDatabaseOfADSN(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"postgres://u:p@h:5432/app?sslmode=disable": "postgres://u:p@h:5432/x?sslmode=disable",
+		"postgresql://h?dbname=app":                 "postgresql://h/x",
+		"host=h dbname=app":                         "host=h dbname=app dbname=x",
+	} {
+		if got, err := withDatabase(dsn, "x"); got != want || err != nil {
+			t.Errorf("%s: %s, %v, want %s", dsn, got, err, want)
+		}
+	}
+}
