@@ -103,7 +103,7 @@ func (ro *Rotator) ready(ctx context.Context, r run.Run, company string) ([]*mem
 	var members []*member
 	for _, reg := range registrations {
 		if reg.CompanyID == company && reg.Active {
-			members = append(members, &member{Registration: reg, log: failureLog{report: r.Report}})
+			members = append(members, &member{Registration: reg, hasCore: true, log: failureLog{report: r.Report}})
 		}
 	}
 	return members, nil

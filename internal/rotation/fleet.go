@@ -24,7 +24,11 @@ var errSwitchedOff = errors.New("rollingDb was switched off")
 type member struct {
 	daydb.Registration
 	routed bool
-	log    failureLog
+	// hasCore is set once core was seen to be ours in this run. Until then
+	// nothing is copied into it: documents in a database that was created and not
+	// yet secured would make it look like somebody else's.
+	hasCore bool
+	log     failureLog
 }
 
 // failureLog notes the failures of one restaurant in the report of the run.

@@ -100,13 +100,15 @@ func (c *legacyCopy) isBroken() bool {
 	return c.broken
 }
 
-// warmAndLate returns what every run copies: the catalogue of each restaurant,
-// and, once devices are routed, what tills that were offline at the cutover have
-// still brought to the legacy database.
+// warmAndLate returns what every run copies: the catalogue of each restaurant
+// that has its core, and, once devices are routed, what tills that were offline
+// at the cutover have still brought to the legacy database.
 func warmAndLate(fleet []*member) []*legacyCopy {
 	var copies []*legacyCopy
 	for _, m := range fleet {
-		copies = append(copies, &legacyCopy{m: m, kind: copyCore, late: m.routed})
+		if m.hasCore {
+			copies = append(copies, &legacyCopy{m: m, kind: copyCore, late: m.routed})
+		}
 		if m.routed {
 			copies = append(copies, &legacyCopy{m: m, kind: copyDaily, late: true})
 		}

@@ -41,6 +41,7 @@ func (ro *Rotator) preview(ctx context.Context, r run.Run, m *member) {
 	case err != nil:
 		m.fail(stepCore, core, err)
 	}
+	m.hasCore = true
 	after := p.draining
 	if p.today.State == daydb.Active {
 		after = append(after, p.today)

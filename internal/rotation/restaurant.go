@@ -84,7 +84,9 @@ func (w *work) rotate(ctx context.Context) {
 	}
 	if err != nil {
 		w.m.fail(stepManifest, "", err)
+		return
 	}
+	w.m.hasCore = true
 }
 
 func (w *work) core(ctx context.Context) bool {
