@@ -162,6 +162,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}{
 		{"nothing", func(o *app.Options) { *o = app.Options{} }, []string{"Env", "DatabaseURL", "CouchURL", "AdminTokens"}},
 		{"environment", func(o *app.Options) { o.Env = "Prod_1" }, []string{"Env"}},
+		{"database", func(o *app.Options) { o.DatabaseURL = "postgres://rollingd:secret@:port" }, []string{"DatabaseURL"}},
 		{"couch", func(o *app.Options) { o.CouchURL = "127.0.0.1:5984" }, []string{"CouchURL"}},
 		{"address", func(o *app.Options) { o.ListenAddr = "8080" }, []string{"ListenAddr"}},
 		{"short token", func(o *app.Options) { o.AdminTokens = "dora=destroyer:short-secret" }, []string{"AdminTokens"}},

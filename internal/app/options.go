@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/api"
 )
@@ -109,9 +111,10 @@ func (o Options) validate() error {
 		}
 	}
 	want(contracts.ValidEnv(o.Env), "Env", "want the prefix of the database names, such as prod: a letter, then up to 31 of a-z, 0-9 and -")
-	want(o.DatabaseURL != "", "DatabaseURL", "want postgres://user:password@host:port/database")
+	_, err := pgxpool.ParseConfig(o.DatabaseURL)
+	want(err == nil && o.DatabaseURL != "", "DatabaseURL", "want postgres://user:password@host:port/database")
 	want(validHTTP(o.CouchURL), "CouchURL", "want http://user:password@host:port of an administrator")
-	_, _, err := net.SplitHostPort(o.ListenAddr)
+	_, _, err = net.SplitHostPort(o.ListenAddr)
 	want(err == nil, "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
 	if _, err := api.ParseTokens(o.AdminTokens); err != nil {
 		want(false, "AdminTokens", "want actor=role:token,…: %v", err)

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/demo"
+	"github.com/rollingd/rollingd/internal/devstack"
+)
+
+// devEnv is the environment of a server for development.
+const devEnv = "dev"
+
+func (c *cli) devCommand() *cobra.Command {
+	var dir, listen string
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a server for development on stores of its own, with a demo tenant",
+		Long: `Run a server on a private Postgres and on a private Apache CouchDB, if one is installed, else on the
+embedded store. Their data stay in the folder --data. ` + databaseVariable + ` and ` + couchVariable + `
+give other stores.
+
+The company demo has one restaurant, centro, whose days rotate and may be dropped; its first day
+is ACTIVE and has a few documents. The token is another one at each start.
+
+Ctrl-C stops everything.`,
+		Example: `  rollingd dev
+  rollingd dev --data /var/tmp/rollingd-dev --listen 127.0.0.1:0`,
+		Args: noArgs,
+	}
+	cmd.Flags().StringVar(&dir, "data", ".rollingd-dev", "folder of the private stores")
+	cmd.Flags().StringVar(&listen, "listen", app.DefaultListenAddr, "host:port of the server; port 0 is a free one")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := c.dev(cmd.Context(), dir, listen)
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted before it had started")
+		}
+		return err
+	}
+	return cmd
+}
+
+func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
+	if err := checkFree(ctx, listen); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.errOut, "starting the stores…")
+	s, err := c.startStores(ctx, dir)
+	if errors.Is(err, devstack.ErrInUse) {
+		return usagef("--data: %s is used by another rollingd dev; stop it, or choose another folder", dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		fmt.Fprintln(c.errOut, "stopping…")
+		err = errors.Join(err, s.stop(ctx, nil))
+	}()
+	token := randomToken()
+	err = s.serve(ctx, app.Options{
+		Env:         devEnv,
+		ListenAddr:  listen,
+		AdminTokens: "dev=destroyer:" + token,
+		Logger:      slog.New(slog.NewTextHandler(c.errOut, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	url := "http://" + s.server.Addr()
+	day, err := demo.Tenant(ctx, demo.Options{
+		API:         url,
+		Token:       token,
+		CouchDB:     s.CouchDBURL,
+		ProxySecret: s.proxySecret,
+		Database:    s.DatabaseURL,
+		Env:         devEnv,
+	})
+	if err != nil {
+		return fmt.Errorf("make the demo tenant: %w", err)
+	}
+	c.printDev(s, url, token, day)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.server.Failed():
+		return err
+	}
+}
+
+// checkFree finds out that the address is taken before the stores are started.
+func checkFree(ctx context.Context, address string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return usagef("--listen: another process listens on %s; choose another port, or 127.0.0.1:0 for a free one", address)
+	default:
+		return usagef("--listen: %w", err)
+	}
+}
+
+func (c *cli) printDev(s *stand, url, token, day string) {
+	fmt.Fprintf(c.errOut, "\nrollingd is ready. Ctrl-C stops everything.\n\n")
+	for _, line := range [][2]string{
+		{"server", url},
+		{"CouchDB", s.CouchDBURL + "  (" + s.CouchDB + ")"},
+		{"Postgres", s.DatabaseURL + "  (" + s.Postgres + ")"},
+	} {
+		fmt.Fprintf(c.errOut, "  %-10s %s\n", line[0], line[1])
+	}
+	fmt.Fprintf(c.errOut, "\nIn another terminal:\n\n")
+	c.printAccess(url, token)
+	for _, command := range []string{
+		"day-dbs",
+		"explain " + day,
+		"run rolling-db-drop-eval --company demo --dry-run",
+	} {
+		fmt.Fprintf(c.errOut, "  %s %s\n", self(), command)
+	}
+	fmt.Fprintln(c.errOut)
+}
+
+// printAccess prints what the other commands need to reach the server.
+func (c *cli) printAccess(url, token string) {
+	fmt.Fprintf(c.errOut, "  export %s=%s %s=%s\n", urlVariable, url, tokenVariable, token)
+}
+
+// self is how this program was called, to be called again. What `go run` has
+// built is gone when it ends.
+func self() string {
+	if strings.HasPrefix(os.Args[0], filepath.Join(os.TempDir(), "go-build")) {
+		return "go run ./cmd/rollingd"
+	}
+	return os.Args[0]
+}
