@@ -1,7 +1,6 @@
 package couch
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -235,29 +234,4 @@ func (q *request) listKeys(l listing, keys [][]byte) error {
 		return err
 	}
 	return q.json(http.StatusOK, append(out, "\r\n]}"...))
-}
-
-// localDocs lists the local documents of the database.
-func (q *request) localDocs() error {
-	type row struct {
-		ID    string          `json:"id"`
-		Key   string          `json:"key"`
-		Value json.RawMessage `json:"value"`
-		Doc   json.RawMessage `json:"doc,omitempty"`
-	}
-	rows := []row{}
-	err := q.dir.View(q.db, func(tx *store.Tx) error {
-		return tx.Locals(func(id string, rev int, body []byte) bool {
-			r := row{ID: localPrefix + id, Key: localPrefix + id, Value: json.RawMessage(`{"rev":"0-` + strconv.Itoa(rev) + `"}`)}
-			if q.flag("include_docs") {
-				r.Doc = appendLocal(nil, r.ID, rev, body)
-			}
-			rows = append(rows, r)
-			return true
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return q.marshal(http.StatusOK, map[string]any{"total_rows": nil, "offset": nil, "rows": rows})
 }

@@ -1,11 +1,9 @@
 package couch
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rollingd/rollingd/internal/devstack/couch/jsontext"
@@ -35,22 +33,6 @@ func (q *request) viewFromQuery() (view, error) {
 		v.attsSince, v.attachments = revs, true
 	}
 	return v, nil
-}
-
-func parseRevArray(text string) ([]revtree.Rev, error) {
-	array, err := jsontext.Canonical(nil, []byte(text))
-	if err != nil || !jsontext.IsArray(array) || !isStringArray(array) {
-		return nil, badRequest("`" + text + "` is not a JSON array of revisions")
-	}
-	var revs []revtree.Rev
-	for token := range jsontext.Elements(array) {
-		rev, err := revtree.ParseRev(jsontext.Unquote(token))
-		if err != nil {
-			return nil, err
-		}
-		revs = append(revs, rev)
-	}
-	return revs, nil
 }
 
 func (q *request) getDoc(id string) error {
@@ -128,112 +110,6 @@ func (q *request) accepts(contentType string) bool {
 	return slices.ContainsFunc(q.r.Header.Values("Accept"), func(accept string) bool {
 		return accept == "" || strings.Contains(accept, contentType) || strings.Contains(accept, "*/*")
 	}) || len(q.r.Header.Values("Accept")) == 0
-}
-
-// openRevs answers ?open_revs=all or a list of revisions, as a JSON array or
-// as multipart/mixed.
-func (q *request) openRevs(id string, v view) error {
-	asked, all, err := q.openRevsParameter()
-	if err != nil {
-		return err
-	}
-	multipart := q.accepts("multipart/mixed")
-	if multipart {
-		v.attachments, v.follows, v.encodingInfo = true, true, true
-	}
-	var parts []openRev
-	err = q.dir.View(q.db, func(tx *store.Tx) error {
-		parts, err = readOpenRevs(tx, id, asked, all, q.flag("latest"), v)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if multipart {
-		return q.sendMultipartMixed(parts)
-	}
-	out := []byte("[")
-	for i, p := range parts {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		if p.doc == nil {
-			out = append(out, `{"missing":"`...)
-			out = append(appendRev(out, p.rev), `"}`...)
-			continue
-		}
-		out = append(out, `{"ok":`...)
-		out = append(append(out, p.doc...), '}')
-	}
-	return q.json(http.StatusOK, append(out, ']'))
-}
-
-func (q *request) openRevsParameter() (revs []revtree.Rev, all bool, err error) {
-	text := q.query.Get("open_revs")
-	if text == "all" || text == `"all"` {
-		return nil, true, nil
-	}
-	revs, err = parseRevArray(text)
-	return revs, false, err
-}
-
-// openRev is one answer of open_revs or _bulk_get; doc is nil if the revision
-// is missing.
-type openRev struct {
-	rev  revtree.Rev
-	doc  []byte
-	atts []store.Attachment // whose bytes the client has not got
-}
-
-// readOpenRevs reads the leaves of a document, or the revisions that were
-// asked for; with latest each is replaced by the leaves that descend from it.
-func readOpenRevs(tx *store.Tx, id string, asked []revtree.Rev, all, latest bool, v view) ([]openRev, error) {
-	r, err := tx.Record(id)
-	if errors.Is(err, store.ErrMissing) {
-		if all {
-			return nil, errMissing
-		}
-		r = &store.Record{ID: id}
-	} else if err != nil {
-		return nil, err
-	}
-	var indices []int
-	var out []openRev
-	if all {
-		indices = r.Tree.Leaves()
-	}
-	for _, rev := range asked {
-		i := r.Tree.Find(rev)
-		switch {
-		case i < 0:
-			out = append(out, openRev{rev: rev})
-		case latest:
-			indices = append(indices, r.Tree.LeavesOf(i)...)
-		default:
-			indices = append(indices, i)
-		}
-	}
-	slices.Sort(indices)
-	indices = slices.Compact(indices)
-	slices.SortFunc(indices, func(a, b int) int { return r.Tree[b].Rev.Compare(r.Tree[a].Rev) })
-	for _, i := range indices {
-		doc, err := appendDoc(nil, tx, r, i, v)
-		if errors.Is(err, store.ErrMissing) {
-			out = append(out, openRev{rev: r.Tree[i].Rev})
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		loaded, err := tx.Load(r, i)
-		if err != nil {
-			return nil, err
-		}
-		since := v.sinceGeneration(r.Tree.Path(i))
-		atts := slices.DeleteFunc(loaded.Atts, func(a store.Attachment) bool { return a.RevPos <= since })
-		out = append(out, openRev{rev: loaded.Rev, doc: doc, atts: atts})
-	}
-	return out, nil
 }
 
 func (q *request) putDoc(id string) error {
@@ -368,80 +244,4 @@ func (q *request) prepare(e *store.Edit) error {
 		}
 	}
 	return q.checkSize(e)
-}
-
-// localDoc serves documents that neither replicate nor conflict.
-func (q *request) localDoc(id string) error {
-	key := strings.TrimPrefix(id, localPrefix)
-	switch q.r.Method {
-	case http.MethodGet, http.MethodHead:
-		var out []byte
-		err := q.dir.View(q.db, func(tx *store.Tx) error {
-			body, rev, err := tx.Local(key)
-			out = appendLocal(nil, id, rev, body)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return q.json(http.StatusOK, out)
-	case http.MethodPut:
-		obj, err := q.readJSON()
-		if err != nil {
-			return err
-		}
-		e, _, err := parseDoc(obj)
-		if err != nil {
-			return err
-		}
-		e.ID = id
-		rev, err := q.putLocal(e)
-		if err != nil {
-			return err
-		}
-		return q.written(e, rev)
-	case http.MethodDelete:
-		e := &store.Edit{ID: id, Deleted: true}
-		rev, err := q.putLocal(e)
-		if err != nil {
-			return err
-		}
-		return q.written(e, rev)
-	}
-	return methodNotAllowed("DELETE,GET,HEAD,PUT")
-}
-
-func (q *request) putLocal(e *store.Edit) (rev revtree.Rev, err error) {
-	err = q.dir.Update(q.db, func(tx *store.Tx) error {
-		rev, err = writeLocal(tx, e)
-		return err
-	})
-	return rev, err
-}
-
-// writeLocal stores or deletes a local document. The revision that a client
-// gives is only counted on, never compared.
-func writeLocal(tx *store.Tx, e *store.Edit) (revtree.Rev, error) {
-	key := strings.TrimPrefix(e.ID, localPrefix)
-	if e.Deleted {
-		return revtree.Rev{Gen: 0, ID: "0"}, tx.DeleteLocal(key)
-	}
-	given := ""
-	if len(e.Revs) > 0 {
-		given = e.Revs[0].ID
-	}
-	n, err := tx.PutLocal(key, e.Body, given)
-	return revtree.Rev{Gen: 0, ID: strconv.Itoa(n)}, err
-}
-
-func appendLocal(dst []byte, id string, rev int, body []byte) []byte {
-	dst = append(dst, `{"_id":`...)
-	dst = jsontext.AppendString(dst, id)
-	dst = append(dst, `,"_rev":"0-`...)
-	dst = append(strconv.AppendInt(dst, int64(rev), 10), '"')
-	if len(body) > 0 {
-		dst = append(dst, ',')
-		dst = append(dst, body...)
-	}
-	return append(dst, '}')
 }

@@ -15,8 +15,6 @@ import (
 	"github.com/rollingd/rollingd/internal/devstack/couch/store"
 )
 
-const localPrefix = "_local/"
-
 // ignoredMembers are special members that a client may send back and that
 // mean nothing in an edit.
 var ignoredMembers = map[string]bool{

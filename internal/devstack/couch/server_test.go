@@ -1,7 +1,11 @@
 package couch_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/rollingd/rollingd/internal/devstack/couch"
 )
 
 func TestServerEndpoints(t *testing.T) {
@@ -149,4 +153,69 @@ func TestConfig(t *testing.T) {
 		expect(t, "not for anonymous", c.as("", "").get(key), 401)
 		expect(t, "section", c.get("/_node/_local/_config/couchdb"), 200, `"enable_database_recovery":"true"`)
 	})
+}
+
+// With recovery enabled a dropped database is renamed, and comes back when an
+// operator undoes the rename.
+func TestDatabaseRecovery(t *testing.T) {
+	dir := t.TempDir()
+	s, err := couch.Start(couch.Options{Dir: dir, AdminUser: "admin", AdminPassword: "secret", NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	c := newTarget(t, s.URL(), false)
+	expect(t, "enable", c.put("/_node/_local/_config/couchdb/enable_database_recovery", `"true"`), 200)
+	expect(t, "create", c.put("/day", ""), 201)
+	expect(t, "write", c.put("/day/doc", `{"n":1}`), 201)
+	expect(t, "drop", c.do("DELETE", "/day", ""), 200)
+	expect(t, "gone", c.get("/day"), 404)
+	kept, err := filepath.Glob(filepath.Join(dir, "day.*.deleted.couch"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept files %v, %v", kept, err)
+	}
+	if err := os.Rename(kept[0], filepath.Join(dir, "day.couch")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "back", c.get("/day/doc"), 200, `"n":1`)
+}
+
+func TestOptions(t *testing.T) {
+	for name, opts := range map[string]couch.Options{
+		"no folder":   {AdminUser: "a", AdminPassword: "b"},
+		"no password": {Dir: t.TempDir(), AdminUser: "a"},
+		"bad address": {Dir: t.TempDir(), AdminUser: "a", AdminPassword: "b", Addr: "nowhere:x"},
+	} {
+		if s, err := couch.Start(opts); err == nil {
+			_ = s.Close()
+			t.Errorf("%s: started", name)
+		}
+	}
+}
+
+// What was acknowledged is there after a restart, with the same sequences.
+func TestRestart(t *testing.T) {
+	opts := couch.Options{Dir: t.TempDir(), AdminUser: "admin", AdminPassword: "secret"}
+	s, err := couch.Start(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newTarget(t, s.URL(), false)
+	expect(t, "create", c.put("/day?q=1", ""), 201)
+	expect(t, "write", c.put("/day/doc", `{"n":1}`), 201)
+	info, last := c.get("/day"), c.get("/day/_changes").str(t, "last_seq")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = couch.Start(opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	c = newTarget(t, s.URL(), false)
+	for _, member := range []string{"update_seq", "purge_seq", "instance_start_time", "doc_count"} {
+		if before, after := info.str(t, member), c.get("/day").str(t, member); before != after {
+			t.Errorf("%s was %s and is %s", member, before, after)
+		}
+	}
+	expect(t, "nothing new", c.get("/day/_changes?limit=0&since="+last), 200, `"pending":0`)
 }

@@ -95,7 +95,7 @@ func decodeRecord(b []byte) (*Record, error) {
 	d := decoder{b: b[1:]}
 	r := &Record{ID: d.str(), Seq: d.uint()}
 	n := d.uint()
-	if n > uint64(len(d.b)) {
+	if n == 0 || n > uint64(len(d.b)) {
 		return nil, errCorrupt
 	}
 	r.Tree = make(revtree.Tree, n)
@@ -107,6 +107,9 @@ func decodeRecord(b []byte) (*Record, error) {
 		flags := d.uint()
 		node.Deleted = flags&1 != 0
 		node.Body = flags >> 1
+		if node.Rev.Gen < 0 || node.Parent < -1 || node.Parent >= len(r.Tree) {
+			return nil, errCorrupt
+		}
 	}
 	return r, d.err()
 }
