@@ -7,7 +7,8 @@
 # Run it on the CouchDB node, as a user who may write to DATA_FOLDER, its
 # database_dir. The newest deletion of NAME is copied, never moved, so that the
 # script can be run again; NEW_NAME is NAME_recovered unless given. That name is
-# no business day's, so rollingd never touches it. For a single node (n=1).
+# no business day's, so rollingd never touches it. Under its own name it has the
+# creation time that it had: it is the same database. For a single node (n=1).
 # Needs bash, curl and od.
 set -euo pipefail
 shopt -s nullglob
@@ -21,19 +22,28 @@ stop() {
 data=$1 name=$2 new=${3:-$2_recovered}
 url=${COUCHDB_URL:?is not set: http://admin:PASSWORD@127.0.0.1:5984}
 
-# Files are named NAME.CREATED.DAY.TIME.deleted.couch, one in the folder of each shard.
-latest=
-for file in "$data"/shards/*/"$name".*.deleted.couch; do
-  stamp=${file##*/"$name".}
-  stamp=${stamp%.deleted.couch}
-  [[ $stamp =~ ^[0-9]+\.[0-9]{8}\.[0-9]{6}$ ]] || continue
-  [[ ${stamp#*.} > ${latest#*.} ]] && latest=$stamp
+status=$(curl -sS -o /dev/null -w '%{http_code}' "$url/$new")
+[ "$status" = 404 ] || stop "GET /$new answers $status: choose another NEW_NAME"
+
+# CouchDB renames the files, one in the folder of each shard, some time after it
+# has answered: NAME.CREATED.couch becomes NAME.CREATED.DAY.TIME.deleted.couch.
+for _ in {1..50}; do
+  latest='' in_place=()
+  for file in "$data"/shards/*/"$name".*.couch; do
+    stamp=${file##*/"$name".}
+    if [[ $stamp =~ ^[0-9]+\.couch$ ]]; then
+      in_place+=("$file")
+    elif [[ $stamp =~ ^([0-9]+\.[0-9]{8}\.[0-9]{6})\.deleted\.couch$ && ${BASH_REMATCH[1]#*.} > ${latest#*.} ]]; then
+      latest=${BASH_REMATCH[1]}
+    fi
+  done
+  [ -z "$latest" ] || [ ${#in_place[@]} -gt 0 ] || break
+  sleep 0.1
 done
+[ ${#in_place[@]} -eq 0 ] || stop "${in_place[0]} is in place: is $name deleted at all?"
 [ -n "$latest" ] || stop "no deleted files of $name in $data/shards"
 created=${latest%%.*}
 
-status=$(curl -sS -o /dev/null -w '%{http_code}' "$url/$new")
-[ "$status" = 404 ] || stop "GET /$new answers $status: choose another NEW_NAME"
 node=$(curl -fsS "$url/_membership" | sed -E 's/.*"all_nodes":\["([^"]+)"\].*/\1/')
 [[ $node == *@* ]] || stop "more than one node: put the files back by hand on each"
 

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestUndelete brings a deleted database back under a name of its own, with its
-// documents and its _security, from one shard and from several.
+// TestUndelete brings a deleted database back, with its documents, its _security
+// and its creation time, from one shard and from several; under another name and
+// under its own.
 func TestUndelete(t *testing.T) {
 	server := os.Getenv("ROLLINGD_TEST_COUCHDB_URL")
 	if server == "" {
@@ -55,28 +56,55 @@ func TestUndelete(t *testing.T) {
 		t.Skip("the server runs without enable_database_recovery")
 	}
 
-	for _, shards := range []int{1, 4} {
-		t.Run(fmt.Sprintf("q=%d", shards), func(t *testing.T) {
-			name := fmt.Sprintf("undelete_q%d_%d", shards, os.Getpid())
-			recovered := name + "_recovered"
+	born := func(name string) string {
+		t.Helper()
+		var info struct {
+			InstanceStartTime string `json:"instance_start_time"`
+		}
+		if err := json.Unmarshal([]byte(request(http.MethodGet, "/"+name, "")), &info); err != nil || info.InstanceStartTime == "" {
+			t.Fatalf("creation time of %s: %q, %v", name, info.InstanceStartTime, err)
+		}
+		return info.InstanceStartTime
+	}
+
+	for _, c := range []struct {
+		shards int
+		suffix string
+		itself bool
+	}{
+		{shards: 1, suffix: "_recovered"},
+		{shards: 4, suffix: "_recovered"},
+		{shards: 2, itself: true},
+	} {
+		t.Run(fmt.Sprintf("q=%d%s", c.shards, c.suffix), func(t *testing.T) {
+			name := fmt.Sprintf("undelete_q%d_%d", c.shards, os.Getpid())
+			recovered := name + c.suffix
 			t.Cleanup(func() { request(http.MethodDelete, "/"+recovered, "") })
 			security := `{"admins":{"names":[],"roles":["_admin"]},"members":{"names":[],"roles":["rollingd_sealed"]},"rollingd":{"generation":"g"}}`
 
-			request(http.MethodPut, fmt.Sprintf("/%s?q=%d", name, shards), "")
+			request(http.MethodPut, fmt.Sprintf("/%s?q=%d", name, c.shards), "")
 			for i := range 20 {
 				request(http.MethodPut, fmt.Sprintf("/%s/d%d", name, i), `{"type":"order"}`)
 			}
 			request(http.MethodPut, "/"+name+"/_security", security)
+			created := born(name)
 			before := request(http.MethodGet, "/"+name+"/_all_docs?include_docs=true", "")
 			request(http.MethodDelete, "/"+name, "")
 
 			undelete := func() ([]byte, error) {
-				cmd := exec.CommandContext(t.Context(), "bash", "couchdb-undelete.sh", folder, name)
+				args := []string{"couchdb-undelete.sh", folder, name}
+				if c.itself {
+					args = append(args, name)
+				}
+				cmd := exec.CommandContext(t.Context(), "bash", args...)
 				cmd.Env = append(os.Environ(), "COUCHDB_URL="+server)
 				return cmd.CombinedOutput()
 			}
 			if output, err := undelete(); err != nil {
 				t.Fatalf("undelete: %v\n%s", err, output)
+			}
+			if got := born(recovered); got != created {
+				t.Errorf("created at %s, not %s: it counts as another database", got, created)
 			}
 			if after := request(http.MethodGet, "/"+recovered+"/_all_docs?include_docs=true", ""); after != before {
 				t.Errorf("documents differ:\n%s\n%s", before, after)
