@@ -50,9 +50,11 @@ node=$(curl -fsS "$url/_membership" | sed -E 's/.*"all_nodes":\["([^"]+)"\].*/\1
 add='' ranges='' nodes=''
 for folder in "$data"/shards/*/; do
   range=$(basename "$folder")
-  file=$folder$name.$latest.deleted.couch
-  [ -f "$file" ] || continue
-  cp --preserve=mode,ownership "$file" "$folder$new.$created.couch"
+  # Sorted by time, and shards are not renamed within the same second. The folders
+  # without such a file are of databases with another number of shards.
+  files=("$folder$name.$created".*.deleted.couch)
+  [ ${#files[@]} -gt 0 ] || continue
+  cp --preserve=mode,ownership "${files[-1]}" "$folder$new.$created.couch"
   add+=",[\"add\",\"$range\",\"$node\"]"
   ranges+=",\"$range\""
   nodes+=",\"$range\":[\"$node\"]"
