@@ -27,10 +27,12 @@ const (
 
 var errBroken = errors.New("broken on purpose")
 
-// breaker breaks the nth request, counted from 1, and counts all of them.
+// breaker breaks the nth request, counted from 1, or the first that matches, and
+// notes all of them.
 type breaker struct {
 	fault fault
 	nth   int
+	match func(request string) bool
 	kill  context.CancelFunc
 
 	mu       sync.Mutex
@@ -43,8 +45,9 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.mu.Unlock()
 		return nil, err
 	}
-	b.requests = append(b.requests, req.Method+" "+req.URL.Path)
-	hit := len(b.requests) == b.nth
+	request := req.Method + " " + req.URL.Path
+	b.requests = append(b.requests, request)
+	hit := len(b.requests) == b.nth || b.match != nil && b.match(request)
 	b.mu.Unlock()
 	if hit && b.fault == failed {
 		return nil, errBroken
