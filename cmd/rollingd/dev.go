@@ -123,8 +123,8 @@ func (c *cli) printDev(s *stand, url, token, day string) {
 	c.printAccess(url, token)
 	for _, command := range []string{
 		"day-dbs",
+		"run archive --company demo",
 		"explain " + day,
-		"run rolling-db-drop-eval --company demo --dry-run",
 	} {
 		fmt.Fprintf(c.errOut, "  %s %s\n", self(), command)
 	}

@@ -43,14 +43,14 @@ type Options struct {
 	InPlace  bool
 }
 
-// beyondTTL is how many days a play needs beyond the TTL, so that the days of
+// BeyondTTL is how many days a play needs beyond the TTL, so that the days of
 // the script have come to their end: the last of them is dropped.
-const beyondTTL = 5
+const BeyondTTL = 5
 
 func (o Options) validate() error {
-	if o.Days < o.TTLDays+beyondTTL {
+	if o.Days < o.TTLDays+BeyondTTL {
 		return fmt.Errorf("%d days are too few to see a database dropped that must be older than %d days: play %d or more",
-			o.Days, o.TTLDays, o.TTLDays+beyondTTL)
+			o.Days, o.TTLDays, o.TTLDays+BeyondTTL)
 	}
 	return nil
 }

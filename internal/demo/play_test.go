@@ -58,7 +58,7 @@ func startServer(t *testing.T, ttl int) Options {
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	opts := startServer(t, 3)
-	opts.Days = opts.TTLDays + beyondTTL
+	opts.Days = opts.TTLDays + BeyondTTL
 	var progress bytes.Buffer
 	opts.Progress = &progress
 	s, err := Play(t.Context(), opts)

@@ -52,7 +52,10 @@ func why(d dayDB) string {
 			}
 		}
 	}
-	return d.Next.Because
+	because := strings.TrimPrefix(d.Next.Because, "rolling-db-rotate makes it ")
+	because, _, _ = strings.Cut(because, "; ")
+	because, _, _ = strings.Cut(because, ", ")
+	return because
 }
 
 // width is how wide the table is at most.
