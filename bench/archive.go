@@ -24,7 +24,7 @@ type archiveRounds struct {
 
 // archive measures a first archiving of one day database, against a bare read of
 // its feed, a bare COPY of the rows that come out, and couch2pg.
-func (b *bench) archive(ctx context.Context) error {
+func (b *bench) archive(ctx context.Context) (err error) {
 	n := b.sizes.archiveDocs
 	day, err := daydb.ParseDay("20261101")
 	if err != nil {
