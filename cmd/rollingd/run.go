@@ -100,6 +100,9 @@ func (c *cli) awaitRun(ctx context.Context, api *client, id int64) ([]byte, cron
 	shown := 0
 	for {
 		answer, err := api.get(ctx, nil, "runs", strconv.FormatInt(id, 10))
+		if ctx.Err() != nil {
+			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: interrupted", id)
+		}
 		if err != nil {
 			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: %w", id, err)
 		}
@@ -120,7 +123,6 @@ func (c *cli) awaitRun(ctx context.Context, api *client, id int64) ([]byte, cron
 		}
 		select {
 		case <-ctx.Done():
-			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: interrupted", id)
 		case <-ticker.C:
 		}
 	}

@@ -50,11 +50,6 @@ func invalid(code, field, format string, args ...any) error {
 	return &refusal{status: http.StatusBadRequest, code: code, field: field, detail: fmt.Sprintf(format, args...)}
 }
 
-// unprocessable refuses a request that is well formed and contradicts what is.
-func unprocessable(code, field, format string, args ...any) error {
-	return &refusal{status: http.StatusUnprocessableEntity, code: code, field: field, detail: fmt.Sprintf(format, args...)}
-}
-
 // known maps the errors of the packages below to answers. The first that
 // matches counts.
 var known = []struct {
@@ -131,8 +126,15 @@ func titled(p Problem) Problem {
 	return p
 }
 
+// statusHungUp stands in logs and metrics for a client that did not wait.
+const statusHungUp = 499
+
 // answerError writes the answer to a request that failed.
 func (a *API) answerError(err error, c echo.Context) {
+	if c.Request().Context().Err() != nil && !c.Response().Committed {
+		c.Response().Status = statusHungUp
+		return
+	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError {
 		a.Logger.ErrorContext(c.Request().Context(), "request failed",

@@ -145,7 +145,7 @@ func (r *Registry) triggerOnce(ctx context.Context, job Job, req Request) (Run, 
 	case err := <-ended:
 		// A short run may have ended before its entry was looked at.
 		if err != nil {
-			return Run{}, err
+			return Run{}, r.orStopped(err)
 		}
 		row = <-entered
 		return r.Run(ctx, row.ID)
@@ -158,12 +158,24 @@ func (r *Registry) triggerOnce(ctx context.Context, job Job, req Request) (Run, 
 	select {
 	case err := <-ended:
 		if err != nil {
-			return Run{}, err
+			return Run{}, r.orStopped(err)
 		}
 		return r.Run(ctx, row.ID)
 	case <-ctx.Done():
 		return Run{}, context.Cause(ctx)
 	}
+}
+
+// orStopped makes ErrStopped of an error that comes of the stop.
+func (r *Registry) orStopped(err error) error {
+	select {
+	case <-r.stopping:
+		if errors.Is(err, context.Canceled) {
+			return ErrStopped
+		}
+	default:
+	}
+	return err
 }
 
 func (r *Registry) beginManual(ctx context.Context, lease fence.Lease, job Job, req Request) (Run, error) {
