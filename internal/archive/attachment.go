@@ -150,26 +150,30 @@ func (w *writer) storeAttachment(ctx context.Context, e *entry, rev string, s st
 }
 
 // eachChunk reads a stream to its end in pieces of chunkBytes and returns how
-// many bytes there were. A piece is valid until fn returns.
+// many bytes there were. A piece is valid until fn returns. A stream that breaks
+// off is an error, never an end.
 func eachChunk(r io.Reader, fn func(n int, chunk []byte) error) (int64, error) {
 	buf := make([]byte, chunkBytes)
 	var length int64
 	for n := 0; ; n++ {
-		size, err := io.ReadFull(r, buf)
+		size, ended := 0, false
+		for size < len(buf) && !ended {
+			// Not io.ReadFull, whose error for a short last piece is the one that a
+			// broken connection has.
+			read, err := r.Read(buf[size:])
+			size += read
+			if ended = errors.Is(err, io.EOF); err != nil && !ended {
+				return 0, err
+			}
+		}
 		if size > 0 {
 			if err := fn(n, buf[:size]); err != nil {
 				return 0, err
 			}
 			length += int64(size)
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			// ReadFull says so of a last piece that is short; a stream that broke
-			// off is found by its length.
+		if ended {
 			return length, nil
-		default:
-			return 0, err
 		}
 	}
 }

@@ -208,11 +208,11 @@ func compareBytes(ctx context.Context, tx pgx.Tx) error {
 		  coalesce(c.doc_id, a.doc_id) as doc_id
 		from (
 		  select distinct id_hash, doc_id
-		  from (table pg_temp.couch_listing except all table pg_temp.archive_listing) x
+		  from (table pg_temp.couch_listing except table pg_temp.archive_listing) x
 		) c
 		full join (
 		  select distinct id_hash, doc_id
-		  from (table pg_temp.archive_listing except all table pg_temp.couch_listing) x
+		  from (table pg_temp.archive_listing except table pg_temp.couch_listing) x
 		) a on a.id_hash = c.id_hash`, pgx.NamedArgs{})
 	if err != nil {
 		return err

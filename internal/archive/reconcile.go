@@ -115,8 +115,7 @@ func (r *Reconciliation) compare(ctx context.Context, tx pgx.Tx, sourceID int64,
 		  count(*) filter (where not deleted),
 		  count(*) filter (where deleted),
 		  (select count(*) from archived_docs where source_id = $1 and business_day = $2)
-		from pg_temp.couch_listing
-		where kind = 0`, sourceID, day).Scan(&r.Documents, &r.Deleted, &r.Archived)
+		from (select distinct id_hash, deleted from pg_temp.couch_listing where kind = 0) c`, sourceID, day).Scan(&r.Documents, &r.Deleted, &r.Archived)
 	if err != nil {
 		return fmt.Errorf("count: %w", err)
 	}

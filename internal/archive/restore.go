@@ -163,7 +163,7 @@ func (a *Archiver) verifyRestored(ctx context.Context, name string, sourceID int
 		return 0, err
 	}
 	err = comparing(ctx, l.conn, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `select count(*) from pg_temp.couch_listing where kind = 0`).Scan(&documents)
+		err := tx.QueryRow(ctx, `select count(distinct id_hash) from pg_temp.couch_listing where kind = 0`).Scan(&documents)
 		if err != nil {
 			return fmt.Errorf("count: %w", pg.Translate(err))
 		}

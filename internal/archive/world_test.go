@@ -230,25 +230,30 @@ func (w *world) checkEqual(d daydb.DayDB, pos archive.Position) {
 	if _, err := w.Prove(w.t.Context(), d, pos); err != nil {
 		w.t.Errorf("not proven: %v", err)
 	}
+	rows := must(w.pool.Query(w.t.Context(), `
+		select doc_id, rev, case when deleted then tombstone else body end, deleted
+		from archived_docs
+		where source_id = $1
+		  and (deleted or body_sha256 = sha256(convert_to(body, 'UTF8')) and body_rev = rev)`, pos.SourceID))(w.t)
+	archived := make(map[string]feedRow)
+	var id []byte
+	var row feedRow
+	_, err := pgx.ForEachRow(rows, []any{&id, &row.rev, &row.doc, &row.deleted}, func() error {
+		row.id = string(id)
+		archived[row.id] = row
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	live := 0
 	for _, row := range w.changes(d.Name) {
 		if strings.HasPrefix(row.id, "_design/") {
 			continue
 		}
 		live++
-		var body string
-		err := w.pool.QueryRow(w.t.Context(), `
-			select case when deleted then tombstone else body end
-			from archived_docs
-			where source_id = $1 and doc_id = $2 and deleted = $3 and rev = $4
-			  and (deleted or body_sha256 = sha256(convert_to(body, 'UTF8')) and body_rev = rev)`,
-			pos.SourceID, []byte(row.id), row.deleted, row.rev).Scan(&body)
-		if err != nil {
-			w.t.Errorf("%.100q at %q is not archived: %v", row.id, row.rev, err)
-			continue
-		}
-		if body != row.doc {
-			w.t.Errorf("%.100q was archived as %.300s, not as %.300s", row.id, body, row.doc)
+		if archived[row.id] != row {
+			w.t.Errorf("%.100q was archived as %.300q, not as %.300q", row.id, fmt.Sprint(archived[row.id]), fmt.Sprint(row))
 		}
 	}
 	w.expect(fmt.Sprint(live), `select count(*) from archived_docs where source_id = $1`, pos.SourceID)
