@@ -182,7 +182,7 @@ func (q *request) ensureFullCommit() error {
 }
 
 func (q *request) compact() error {
-	if err := q.asDatabaseAdmin(); err != nil {
+	if err := q.dir.View(q.db, q.mustAdminister); err != nil {
 		return err
 	}
 	if err := q.dir.Update(q.db, (*store.Tx).Compact); err != nil {
@@ -192,25 +192,10 @@ func (q *request) compact() error {
 }
 
 func (q *request) viewCleanup() error {
-	if err := q.asDatabaseAdmin(); err != nil {
+	if err := q.dir.View(q.db, q.mustAdminister); err != nil {
 		return err
 	}
 	return q.ok(http.StatusAccepted)
-}
-
-func (q *request) asDatabaseAdmin() error {
-	return q.dir.View(q.db, func(tx *store.Tx) error {
-		security, err := securityOf(tx)
-		switch {
-		case err != nil:
-			return err
-		case security.isAdmin(q.user):
-			return nil
-		case q.user.name == "":
-			return unauthorized("You are not a db or server admin.")
-		}
-		return forbidden("You are not a db or server admin.")
-	})
 }
 
 // dbsInfo answers for the databases of a range of names, or of a list.

@@ -73,6 +73,20 @@ func (q *request) authorise() error {
 	return forbidden("You are not allowed to access this db.")
 }
 
+// mustAdminister refuses whoever is not an administrator of the database.
+func (q *request) mustAdminister(tx *store.Tx) error {
+	security, err := securityOf(tx)
+	switch {
+	case err != nil:
+		return err
+	case security.isAdmin(q.user):
+		return nil
+	case q.user.name == "":
+		return unauthorized("You are not a db or server admin.")
+	}
+	return forbidden("You are not a db or server admin.")
+}
+
 // security shows or replaces the security object. Where the caller is no
 // administrator of the database, or the object has a wrong shape, CouchDB's
 // shards refuse one by one and the answer is the 500 of a lost vote.

@@ -22,18 +22,8 @@ const validationTimeout = 5 * time.Second
 // pass each validate_doc_update function, whoever writes and however.
 func (q *request) check(tx *store.Tx) store.Check {
 	return func(e *store.Edit, old *store.Doc) error {
-		security, err := securityOf(tx)
-		if err != nil {
-			return err
-		}
 		if strings.HasPrefix(e.ID, store.DesignPrefix) {
-			switch {
-			case security.isAdmin(q.user):
-				return nil
-			case q.user.name == "":
-				return unauthorized("You are not a db or server admin.")
-			}
-			return forbidden("You are not a db or server admin.")
+			return q.mustAdminister(tx)
 		}
 		v, err := q.validators.of(tx)
 		if err != nil || v == nil {
@@ -99,7 +89,7 @@ func newValidators() *validators { return &validators{cache: map[[8]byte]*valida
 // of returns the functions of a database as of a transaction, nil if it has
 // none.
 func (vs *validators) of(tx *store.Tx) (*validator, error) {
-	incarnation, version := tx.Meta().Incarnation, tx.Designs()
+	incarnation, version := tx.Meta().Incarnation, tx.Meta().Designs
 	vs.mu.Lock()
 	v, ok := vs.cache[incarnation]
 	vs.mu.Unlock()

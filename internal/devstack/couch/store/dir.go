@@ -48,10 +48,11 @@ type Dir struct {
 	path string
 	opts Options
 
-	mu   sync.Mutex
-	dbs  map[string]*db
-	idle *list.List // open databases without users, most recently used first
-	open int
+	mu     sync.Mutex
+	dbs    map[string]*db
+	idle   *list.List // open databases without users, most recently used first
+	open   int
+	closed bool
 }
 
 // db is a database that is known to exist.
@@ -66,7 +67,6 @@ type db struct {
 
 	writing sync.Mutex // held by a writer, and by the deletion
 	deleted bool       // guarded by writing
-	designs uint64     // commits that touched a design document; guarded by writing
 }
 
 const extension, deletedExtension = ".couch", ".deleted.couch"
@@ -92,19 +92,19 @@ func OpenDir(path string, opts Options) (*Dir, error) {
 	return d, nil
 }
 
-// Close closes all files. The folder must not be in use any more.
+// Close closes all files; one that is in use when its user is done with it.
+// Afterwards the folder holds no database for anybody.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	for _, db := range d.dbs {
-		if db.bolt != nil {
-			errs = append(errs, db.bolt.Close())
-			db.bolt = nil
+		if db.refs == 0 {
+			errs = append(errs, d.closeFile(db))
 		}
 		close(db.changed)
 	}
-	d.dbs = map[string]*db{}
+	d.dbs, d.closed = nil, true
 	return errors.Join(errs...)
 }
 
@@ -132,7 +132,10 @@ func (d *Dir) Exists(name string) bool {
 func (d *Dir) Create(name string, shards int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lookup(name) != nil {
+	switch {
+	case d.closed:
+		return ErrNoDatabase
+	case d.lookup(name) != nil:
 		return ErrDatabaseExists
 	}
 	db := d.newDB(name)
@@ -168,6 +171,9 @@ func (d *Dir) Delete(name string, keep bool) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return ErrNoDatabase
+	}
 	if err := d.removeFile(db, keep); err != nil {
 		return fmt.Errorf("delete database: %w", err)
 	}
@@ -250,9 +256,11 @@ func (d *Dir) Update(name string, fn func(*Tx) error) error {
 		return err
 	}
 	d.mu.Lock()
-	close(db.changed)
-	db.changed = make(chan struct{})
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		close(db.changed)
+		db.changed = make(chan struct{})
+	}
 	return nil
 }
 
@@ -263,7 +271,7 @@ func (d *Dir) newDB(name string) *db {
 
 // lookup finds a database, also one whose file was put back by hand.
 func (d *Dir) lookup(name string) *db {
-	if db := d.dbs[name]; db != nil {
+	if db := d.dbs[name]; db != nil || d.closed {
 		return db
 	}
 	db := d.newDB(name)
@@ -301,7 +309,7 @@ func (d *Dir) release(db *db) {
 		return
 	}
 	if d.dbs[db.name] != db {
-		_ = d.closeFile(db) // Deleted while in use: nobody is left to tell.
+		_ = d.closeFile(db) // Deleted or closed while in use: nobody is left to tell.
 		return
 	}
 	db.idle = d.idle.PushFront(db)

@@ -262,7 +262,7 @@ func (tx *Tx) save(r *Record, before state) error {
 	tx.dirty = true
 	key := docKey(r.ID)
 	if strings.HasPrefix(r.ID, DesignPrefix) {
-		tx.designs = true
+		tx.meta.Designs++
 	}
 	if before.exists {
 		if err := tx.seqs.Delete(seqKey(r.Seq)); err != nil {

@@ -39,8 +39,10 @@ type Meta struct {
 	UpdateSeq uint64
 	PurgeSeq  uint64
 	RevsLimit int
-	Live      int // documents whose winner is not deleted
-	Deleted   int // documents whose winner is deleted
+	// Designs counts the edits of design documents.
+	Designs uint64
+	Live    int // documents whose winner is not deleted
+	Deleted int // documents whose winner is deleted
 	// Bodies and Contents are the last references given out; Settled is what
 	// Contents was at the last compaction.
 	Bodies, Contents, Settled uint64
@@ -50,7 +52,7 @@ func (m *Meta) encode() []byte {
 	e := encoder{b: append(make([]byte, 0, 64), m.Incarnation[:]...)}
 	for _, n := range []uint64{
 		uint64(m.Created), uint64(m.Shards), m.UpdateSeq, m.PurgeSeq, uint64(m.RevsLimit),
-		uint64(m.Live), uint64(m.Deleted), m.Bodies, m.Contents, m.Settled,
+		uint64(m.Live), uint64(m.Deleted), m.Bodies, m.Contents, m.Settled, m.Designs,
 	} {
 		e.uint(n)
 	}
@@ -65,7 +67,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	d := decoder{b: b[copy(m.Incarnation[:], b):]}
 	m.Created, m.Shards, m.UpdateSeq, m.PurgeSeq = int64(d.uint()), int(d.uint()), d.uint(), d.uint()
 	m.RevsLimit, m.Live, m.Deleted = int(d.uint()), int(d.uint()), int(d.uint())
-	m.Bodies, m.Contents, m.Settled = d.uint(), d.uint(), d.uint()
+	m.Bodies, m.Contents, m.Settled, m.Designs = d.uint(), d.uint(), d.uint(), d.uint()
 	return m, d.err()
 }
 
@@ -91,9 +93,8 @@ type Tx struct {
 	docs *bolt.Bucket
 	seqs *bolt.Bucket
 
-	dirty   bool
-	designs bool
-	counts  map[uint64]int
+	dirty  bool
+	counts map[uint64]int
 }
 
 func newTx(db *db, btx *bolt.Tx) (*Tx, error) {
@@ -109,10 +110,6 @@ func (tx *Tx) Meta() Meta { return tx.meta }
 
 // Size returns the length of the database file in bytes.
 func (tx *Tx) Size() int64 { return tx.btx.Size() }
-
-// Designs changes whenever a design document does. Only meaningful in a
-// write transaction, and only compared with values of the same process.
-func (tx *Tx) Designs() uint64 { return tx.db.designs }
 
 // Security returns the security object as it was put, nil if it never was.
 func (tx *Tx) Security() []byte { return tx.btx.Bucket(metaBucket).Get(securityKey) }
@@ -138,9 +135,6 @@ func (tx *Tx) bump() {
 
 // flush writes what the transaction has gathered.
 func (tx *Tx) flush() error {
-	if tx.designs {
-		tx.db.designs++
-	}
 	counts := tx.btx.Bucket(countsBucket)
 	for block, delta := range tx.counts {
 		key := seqKey(block)
