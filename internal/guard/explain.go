@@ -227,7 +227,7 @@ func (g *Guard) next(d daydb.DayDB, c circumstances, x Explanation) Next {
 		return Next{"none", nil, fmt.Sprintf("rollingDbDrop of %s is off: the database is kept", d.CompanyID)}
 	case !x.Locks.Lock3.Green:
 		due := nightOf(c, x.Locks.Lock3.GreenOn)
-		return Next{"seal", &due, fmt.Sprintf("it is %d days old and must be older than %d", x.AgeDays, g.TTLDays)}
+		return Next{"seal", &due, fmt.Sprintf("it is %s old and must be older than %d", count(x.AgeDays, "day"), g.TTLDays)}
 	case d.State == daydb.Archived:
 		return Next{"seal", &night, "all three locks are green and rollingDbDrop is on"}
 	}

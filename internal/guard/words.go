@@ -59,6 +59,14 @@ var singular = strings.NewReplacer(
 	"1 days", "1 day",
 )
 
+// count says a number of things.
+func count[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // wordsOf lists what keeps locks 1 and 2 red.
 func wordsOf(x Explanation) []string {
 	var all []string
@@ -71,11 +79,11 @@ func wordsOf(x Explanation) []string {
 // summarize says an explanation in words, for somebody who was woken by it.
 func summarize(x Explanation, c circumstances) []string {
 	local := func(t time.Time) string { return t.In(c.zone).Format("2006-01-02 15:04 MST") }
-	lines := []string{fmt.Sprintf("%s is %s since %s; business day %s, %d days old.",
-		x.DBName, x.State, local(x.Since), x.BusinessDay, x.AgeDays)}
+	lines := []string{fmt.Sprintf("%s is %s since %s; business day %s, %s old.",
+		x.DBName, x.State, local(x.Since), x.BusinessDay, count(x.AgeDays, "day"))}
 	if x.Locks != nil && x.State != daydb.Dropped {
 		lines = append(lines,
-			fmt.Sprintf("It holds %d documents (deletions included), of which %d are in Postgres.", x.Documents, x.Archived),
+			fmt.Sprintf("It holds %s (deletions included), and Postgres %d.", count(x.Documents, "document"), x.Archived),
 			lockLine("Lock 1 (all finished, no conflicts)", x.Locks.Lock1),
 			lockLine("Lock 2 (CouchDB equals Postgres)", x.Locks.Lock2.Lock),
 			ageLine(x.Locks.Lock3))
@@ -91,10 +99,10 @@ func summarize(x Explanation, c circumstances) []string {
 		lines = append(lines, fmt.Sprintf("A drop was committed at %s and has not been seen to work; the next run looks.", local(*x.DropIntendedAt)))
 	}
 	if x.Proof != nil {
-		lines = append(lines, fmt.Sprintf("Proven %s: %d documents, sha256 %s.", local(x.Proof.At), x.Proof.Documents, x.Proof.SHA256))
+		lines = append(lines, fmt.Sprintf("Proven %s: %s, sha256 %s.", local(x.Proof.At), count(x.Proof.Documents, "document"), x.Proof.SHA256))
 	}
 	for _, r := range x.Restored {
-		lines = append(lines, fmt.Sprintf("Copy %s (%s, %d documents), made by %s: %s", r.DBName, r.State, r.Documents, r.Actor, r.Reason))
+		lines = append(lines, fmt.Sprintf("Copy %s (%s, %s), made by %s: %s", r.DBName, r.State, count(r.Documents, "document"), r.Actor, r.Reason))
 	}
 	next := fmt.Sprintf("Next: %s", x.Next.Action)
 	if x.Next.When != nil {
