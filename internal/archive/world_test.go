@@ -35,6 +35,7 @@ var acme = daydb.Restaurant{CompanyID: "acme", RestaurantID: "centro"}
 // world is a Postgres, a CouchDB and an archiver between them.
 type world struct {
 	t      *testing.T
+	dsn    string
 	pool   *pgxpool.Pool
 	url    string
 	env    string
@@ -45,7 +46,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, pool: pgtest.New(t), url: couchtest.New(t), env: couchtest.Env(t)}
+	w := &world{t: t, dsn: pgtest.DSN(t), url: couchtest.New(t), env: couchtest.Env(t)}
+	w.pool = pgtest.Open(t, w.dsn)
 	w.connect(nil)
 	return w
 }
@@ -56,10 +58,15 @@ func (w *world) connect(transport http.RoundTripper) {
 	w.couch = must(couch.New(couch.Options{URL: w.url, Transport: transport}))(w.t)
 	w.t.Cleanup(func() { _ = w.couch.Close() })
 	w.leases = fence.New(w.pool, "test", time.Minute)
-	w.Archiver = archive.New(archive.Options{
-		Pool:   w.pool,
+	w.Archiver = w.archiver(w.pool)
+}
+
+// archiver returns an archiver on another pool.
+func (w *world) archiver(pool *pgxpool.Pool) *archive.Archiver {
+	return archive.New(archive.Options{
+		Pool:   pool,
 		Couch:  w.couch,
-		Leases: w.leases,
+		Leases: fence.New(pool, "test", time.Minute),
 		Log:    slog.New(slog.DiscardHandler),
 		Env:    w.env,
 	})
