@@ -13,7 +13,6 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,6 +52,7 @@ type Dir struct {
 	idle   *list.List // open databases without users, most recently used first
 	open   int
 	closed bool
+	empty  []byte // see emptyFile
 }
 
 // db is a database that is known to exist.
@@ -139,10 +139,17 @@ func (d *Dir) Create(name string, shards int) error {
 		return ErrDatabaseExists
 	}
 	db := d.newDB(name)
-	if err := d.openFile(db); err != nil {
-		return err
+	empty, err := d.emptyFile()
+	if err == nil {
+		err = os.WriteFile(db.file, empty, 0o600)
 	}
-	err := db.bolt.Update(func(btx *bolt.Tx) error { return initialise(btx, shards, time.Now()) })
+	if err == nil {
+		err = d.openFile(db)
+	}
+	if err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	err = db.bolt.Update(func(btx *bolt.Tx) error { return initialise(btx, shards, time.Now()) })
 	if err != nil {
 		_ = db.bolt.Close()
 		d.open--
@@ -184,20 +191,6 @@ func (d *Dir) Delete(name string, keep bool) error {
 		return d.closeFile(db)
 	}
 	return nil
-}
-
-func (d *Dir) removeFile(db *db, keep bool) error {
-	if !keep {
-		return os.Remove(db.file)
-	}
-	base := strings.TrimSuffix(db.file, extension) + time.Now().UTC().Format(".20060102.150405")
-	kept := base + deletedExtension
-	for n := 1; ; n++ {
-		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
-			return os.Rename(db.file, kept)
-		}
-		kept = fmt.Sprintf("%s.%d%s", base, n, deletedExtension)
-	}
 }
 
 // Watch returns a channel that is closed by the next commit to the database,
@@ -313,51 +306,4 @@ func (d *Dir) release(db *db) {
 		return
 	}
 	db.idle = d.idle.PushFront(db)
-}
-
-func (d *Dir) openFile(db *db) error {
-	// The timeout turns a folder that another process holds into an error.
-	b, err := bolt.Open(db.file, 0o600, &bolt.Options{
-		Timeout:      time.Second,
-		NoSync:       d.opts.NoSync,
-		NoGrowSync:   d.opts.NoSync,
-		FreelistType: bolt.FreelistMapType,
-	})
-	if err != nil {
-		return fmt.Errorf("open database file: %w", err)
-	}
-	db.bolt = b
-	d.open++
-	return nil
-}
-
-func (d *Dir) closeFile(db *db) error {
-	if db.idle != nil {
-		d.idle.Remove(db.idle)
-		db.idle = nil
-	}
-	if db.bolt == nil {
-		return nil
-	}
-	err := db.bolt.Close()
-	db.bolt = nil
-	d.open--
-	return err
-}
-
-func (d *Dir) evict() error {
-	for d.open > d.opts.MaxOpen && d.idle.Len() > 0 {
-		if err := d.closeFile(d.idle.Back().Value.(*db)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func databaseName(file string) (name string, ok bool) {
-	if strings.HasSuffix(file, deletedExtension) {
-		return "", false
-	}
-	name, ok = strings.CutSuffix(file, extension)
-	return strings.ReplaceAll(name, "%", "/"), ok
 }

@@ -71,7 +71,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	return m, d.err()
 }
 
-func initialise(btx *bolt.Tx, shards int, now time.Time) error {
+func createBuckets(btx *bolt.Tx) error {
 	for _, name := range [][]byte{
 		metaBucket, docsBucket, seqsBucket, countsBucket, bodiesBucket, localsBucket, chunksBucket, purgesBucket,
 	} {
@@ -79,6 +79,10 @@ func initialise(btx *bolt.Tx, shards int, now time.Time) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func initialise(btx *bolt.Tx, shards int, now time.Time) error {
 	m := Meta{Created: now.Unix(), Shards: shards, RevsLimit: 1000}
 	_, _ = rand.Read(m.Incarnation[:]) // It never fails.
 	return btx.Bucket(metaBucket).Put(metaKey, m.encode())
