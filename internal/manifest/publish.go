@@ -191,18 +191,15 @@ func (p *Publisher) write(ctx context.Context, core string, doc document, want c
 	}
 }
 
-// put extends the longest leaf with the wanted content, unless it says so
-// already, and ends the others.
+// put extends the longest leaf with the wanted content and ends the others.
 func (p *Publisher) put(ctx context.Context, core string, doc document, want contracts.DayManifest) error {
 	top, others := doc.longest()
-	if !says(top.Body, want) || doc.generation > want.Generation {
-		next := struct {
-			contracts.DayManifest
-			Rev string `json:"_rev,omitempty"`
-		}{want, top.Rev}
-		if err := p.couch.Put(ctx, core, contracts.ManifestID, next); err != nil {
-			return err
-		}
+	next := struct {
+		contracts.DayManifest
+		Rev string `json:"_rev,omitempty"`
+	}{want, top.Rev}
+	if err := p.couch.Put(ctx, core, contracts.ManifestID, next); err != nil {
+		return err
 	}
 	for _, loser := range others {
 		end := map[string]any{

@@ -129,11 +129,14 @@ func TestWarm(t *testing.T) {
 func TestDeletionBetweenTwoAttempts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, r1)
-	for i := range 600 {
-		w.insert(w.legacy, map[string]any{
-			"_id": fmt.Sprintf("p%03d", i), "_rev": "1-a", "type": "product", "companyId": "acme", "restaurantId": "r1",
-		})
+	ids := make([]string, 600)
+	docs := make([]map[string]any, len(ids))
+	for i := range ids {
+		ids[i] = fmt.Sprintf("p%03d", i)
+		docs[i] = product("r1")
+		docs[i]["_id"], docs[i]["_rev"] = ids[i], "1-a"
 	}
+	w.insert(w.legacy, docs...)
 	inserts := 0
 	w.runBroken(&breaker{fault: killed, match: func(request string) bool {
 		if request == "POST /"+w.core(r1)+"/_bulk_docs" {
@@ -141,13 +144,15 @@ func TestDeletionBetweenTwoAttempts(t *testing.T) {
 		}
 		return inserts == 2
 	}}, run.Scope{})
-	if w.rev(w.core(r1), "p000") == "" {
+	copied := slices.IndexFunc(ids, func(id string) bool { return w.rev(w.core(r1), id) != "" })
+	if copied < 0 {
 		t.Fatal("nothing was copied before the crash")
 	}
-	w.remove(w.legacy, "p000")
+	w.remove(w.legacy, ids[copied])
 	w.rotated(run.Scope{})
-	w.wantLeaves("p000", w.core(r1))
-	w.wantLeaves("p599", w.core(r1))
+	for _, id := range []string{ids[0], ids[copied], ids[len(ids)-1]} {
+		w.wantLeaves(id, w.core(r1))
+	}
 }
 
 // A document that core will not take is named by every run and keeps the company
