@@ -106,7 +106,21 @@ func problemOf(err error) Problem {
 			return p
 		}
 	}
+	if isBusy(err) {
+		return titled(Problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: "a run is changing it at this moment; repeat in a few seconds"})
+	}
 	return titled(Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an unexpected error; the server's log has it under this request's X-Request-Id"})
+}
+
+// isBusy reports whether Postgres gave up on waiting for another transaction.
+func isBusy(err error) bool {
+	switch pg.Code(err) {
+	case "40001", // serialization_failure
+		"40P01", // deadlock_detected
+		"55P03": // lock_not_available
+		return true
+	}
+	return false
 }
 
 // webProblem translates what the router itself refuses.
