@@ -73,26 +73,38 @@ func TestBrokenFeed(t *testing.T) {
 	w.checkEqual(d, pos)
 }
 
-// TestRewoundFeed repeats rows, in one batch and across passes, without effect.
+// TestRepeatedRows has each row of the feed twice, within a batch or in
+// different ones: the last wins.
+func TestRepeatedRows(t *testing.T) {
+	t.Parallel()
+	for _, docs := range []int{10, 2100} {
+		t.Run(fmt.Sprint(docs), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := w.newDay("20261130")
+			w.putMany(d.Name, 0, docs)
+			w.connect(onFeed(func(res *http.Response) {
+				raw, _ := io.ReadAll(res.Body)
+				head, rest, _ := bytes.Cut(raw, []byte("\n"))
+				rows, end, _ := bytes.Cut(rest, []byte("\n],"))
+				stale := bytes.ReplaceAll(rows, []byte(`"closed"`), []byte(`"cancelled"`))
+				twice := bytes.Join([][]byte{head, []byte("\n"), stale, []byte(",\n"), rows, []byte("\n],"), end}, nil)
+				res.Body = io.NopCloser(bytes.NewReader(twice))
+			}))
+			pos := w.catchUp(d)
+			w.connect(nil)
+			w.checkEqual(d, pos)
+		})
+	}
+}
+
+// TestRewoundFeed sends again what is archived: it is not written again.
 func TestRewoundFeed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.newDay("20261130")
 	w.putMany(d.Name, 0, 10)
-	double := onFeed(func(res *http.Response) {
-		raw, _ := io.ReadAll(res.Body)
-		head, rest, _ := bytes.Cut(raw, []byte("\n"))
-		rows, end, _ := bytes.Cut(rest, []byte("\n],"))
-		stale := bytes.ReplaceAll(rows, []byte(`"closed"`), []byte(`"cancelled"`))
-		twice := bytes.Join([][]byte{head, []byte("\n"), stale, []byte(",\n"), rows, []byte("\n],"), end}, nil)
-		res.Body = io.NopCloser(bytes.NewReader(twice))
-	})
-	w.connect(double)
-	pos := w.catchUp(d)
-	w.connect(nil)
-	w.checkEqual(d, pos)
-
-	// Rows that come again without news are not written again.
+	w.catchUp(d)
 	w.connect(transport(func(req *http.Request) (*http.Response, error) {
 		if q := req.URL.Query(); q.Has("since") && q.Get("limit") == "" {
 			q.Set("since", "0")
