@@ -18,7 +18,10 @@ type document struct {
 	// leaves are the live revisions; more than one is a conflict.
 	leaves     []couch.Revision
 	generation int64
-	protected  bool
+	// designed says that there is a design document, protected that it is the
+	// right one.
+	designed  bool
+	protected bool
 }
 
 // read fetches manifest and design document in one request. ErrNotFound of
@@ -47,6 +50,7 @@ func (p *Publisher) read(ctx context.Context, core string) (document, error) {
 			d.generation = max(d.generation, generation.Int())
 		}
 	}
+	d.designed = designs > 0
 	d.protected = designs > 0 && designs == same
 	return d, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/manifest"
+	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
@@ -128,7 +129,28 @@ func (w *world) lease() fence.Lease {
 }
 
 func (w *world) publish(c manifest.CouchDB, lease fence.Lease) (manifest.Published, error) {
-	return manifest.New(w.pool, c, w.env).Publish(w.Context(), lease, r1)
+	p := manifest.New(w.pool, c, w.env)
+	var l manifest.Ledger
+	err := pg.WithTx(w.Context(), w.pool, func(tx pgx.Tx) (err error) {
+		if err := lease.Check(w.Context(), tx); err != nil {
+			return err
+		}
+		l, err = p.Read(w.Context(), tx, r1)
+		return err
+	})
+	if err != nil {
+		return manifest.Published{}, err
+	}
+	published, err := p.Publish(w.Context(), lease, l)
+	if err != nil || published.Recorded() {
+		return published, err
+	}
+	return published, pg.WithTx(w.Context(), w.pool, func(tx pgx.Tx) error {
+		if err := lease.Check(w.Context(), tx); err != nil {
+			return err
+		}
+		return p.Record(w.Context(), tx, lease, published)
+	})
 }
 
 func (w *world) mustPublish(lease fence.Lease) manifest.Published {

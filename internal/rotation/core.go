@@ -34,8 +34,7 @@ func (ro *Rotator) ensureCore(ctx context.Context, lease fence.Lease, m *member)
 		}
 		ro.log.Warn("core was deleted; it is created and warmed again", "company", m.CompanyID, "restaurant", m.RestaurantID)
 	}
-	_, created, err = ro.create(ctx, name, m.Restaurant, m.CoreGeneration)
-	return created, err
+	return ro.create(ctx, name, m.Restaurant, m.CoreGeneration)
 }
 
 // forgetCore gives a restaurant's core a new identity, of which nothing was

@@ -23,7 +23,7 @@ var (
 )
 
 // create makes sure that a database exists which was never known to exist, with
-// its security and marker, and returns CouchDB's creation time.
+// its security and marker.
 //
 //  1. PUT of the database, which admits administrators only until step 2. A
 //     crash here leaves it empty and without marker; the next run adopts it.
@@ -31,28 +31,29 @@ var (
 //     crash here leaves it ready; the next run finds its marker.
 //
 // ErrForeign for a database with another marker, or with documents and none.
-func (ro *Rotator) create(ctx context.Context, name string, r daydb.Restaurant, generation uuid.UUID) (at string, created bool, err error) {
+func (ro *Rotator) create(ctx context.Context, name string, r daydb.Restaurant, generation uuid.UUID) (created bool, err error) {
 	created, err = ro.couch.Create(ctx, name)
 	if err != nil {
-		return "", false, err
+		return false, err
 	}
 	want := couch.OpenTo(r.Role(), generation)
-	var have couch.Security
 	if !created {
-		if have, err = ro.adoptable(ctx, name, generation); err != nil {
-			return "", false, err
+		have, err := ro.adoptable(ctx, name, generation)
+		if err != nil || reflect.DeepEqual(have, want) {
+			return false, err
 		}
 	}
-	if !reflect.DeepEqual(have, want) {
-		if err := ro.couch.PutSecurity(ctx, name, want); err != nil {
-			return "", created, err
-		}
-	}
-	info, err := ro.couch.Info(ctx, name)
+	return created, ro.couch.PutSecurity(ctx, name, want)
+}
+
+// createDay is create for a day, and returns CouchDB's creation time.
+func (ro *Rotator) createDay(ctx context.Context, d daydb.DayDB) (at string, created bool, err error) {
+	created, err = ro.create(ctx, d.Name, d.Restaurant, d.Generation)
 	if err != nil {
 		return "", created, err
 	}
-	return info.InstanceStartTime, created, nil
+	info, err := ro.couch.Info(ctx, d.Name)
+	return info.InstanceStartTime, created, err
 }
 
 // adoptable returns the security of a database that was there before, provided

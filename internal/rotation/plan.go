@@ -8,7 +8,6 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/daydb"
-	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/flags"
 	"github.com/rollingd/rollingd/internal/run"
 )
@@ -113,10 +112,7 @@ func (p *plan) enter(ctx context.Context, tx pgx.Tx, mark daydb.Mark) error {
 // activate makes today ACTIVE in one transaction: the former ACTIVE day drains,
 // and so do the days that passed unused, each having been ACTIVE for no time.
 // Secured holds, by name, the creation time of databases that this run has made.
-func (ro *Rotator) activate(ctx context.Context, tx pgx.Tx, m *member, lease fence.Lease, mark daydb.Mark, p *plan, passed []daydb.DayDB, secured map[string]string) error {
-	if err := lease.Check(ctx, tx); err != nil {
-		return err
-	}
+func (ro *Rotator) activate(ctx context.Context, tx pgx.Tx, m *member, mark daydb.Mark, p *plan, passed []daydb.DayDB, secured map[string]string) error {
 	f, err := flags.LoadForShare(ctx, tx, m.CompanyID)
 	if err != nil {
 		return err
@@ -134,7 +130,7 @@ func (ro *Rotator) activate(ctx context.Context, tx pgx.Tx, m *member, lease fen
 	}
 	start := func(d daydb.DayDB, unused bool) (daydb.DayDB, error) {
 		if at, ok := secured[d.Name]; ok {
-			if err := recordCreation(ctx, tx, &d, mark.Token, at); err != nil {
+			if err := recordCreation(ctx, tx, d, mark.Token, at); err != nil {
 				return d, err
 			}
 		}
@@ -163,11 +159,10 @@ func (ro *Rotator) activate(ctx context.Context, tx pgx.Tx, m *member, lease fen
 }
 
 // recordCreation notes that the database of a day was created and secured.
-func recordCreation(ctx context.Context, tx pgx.Tx, d *daydb.DayDB, token int64, at string) error {
-	err := daydb.Update(ctx, tx, *d, token, `instance_start_time = @created`, pgx.NamedArgs{"created": at})
+func recordCreation(ctx context.Context, tx pgx.Tx, d daydb.DayDB, token int64, at string) error {
+	err := daydb.Update(ctx, tx, d, token, `instance_start_time = @created`, pgx.NamedArgs{"created": at})
 	if err != nil {
 		return fmt.Errorf("record the creation of %s: %w", d.Name, err)
 	}
-	d.InstanceStartTime, d.Token = &at, token
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/manifest"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/run"
 )
@@ -43,19 +44,35 @@ type work struct {
 	m     *member
 	lease fence.Lease
 	plan  plan
+	// ledger is what the manifest is to say.
+	ledger manifest.Ledger
+	// seen are the day databases that were found or put in place.
+	seen []string
+	// prewarmed is the creation time of tomorrow's database, to be recorded; empty
+	// when this run has not made it.
+	prewarmed string
 }
 
-func (w *work) rotate(ctx context.Context) {
-	err := pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
+// within runs fn in a transaction of the lease.
+func (w *work) within(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
 		if err := w.lease.Check(ctx, tx); err != nil {
 			return err
 		}
-		p, err := w.readPlan(ctx, tx, w.run, w.m)
-		if err != nil {
+		return fn(tx)
+	})
+}
+
+func (w *work) rotate(ctx context.Context) {
+	err := w.within(ctx, func(tx pgx.Tx) (err error) {
+		if w.plan, err = w.readPlan(ctx, tx, w.run, w.m); err != nil {
 			return err
 		}
-		w.plan = p
-		return w.plan.enter(ctx, tx, w.run.Mark(w.lease))
+		if err := w.plan.enter(ctx, tx, w.run.Mark(w.lease)); err != nil {
+			return err
+		}
+		w.ledger, err = w.manifests.Read(ctx, tx, w.m.Restaurant)
+		return err
 	})
 	if errors.Is(err, errSwitchedOff) {
 		return
@@ -72,21 +89,20 @@ func (w *work) rotate(ctx context.Context) {
 		return
 	}
 	w.tomorrow(ctx)
-	if !haveCore {
-		return
+	var published manifest.Published
+	if haveCore {
+		published, err = w.manifest(ctx)
 	}
-	err = w.manifest(ctx)
 	if settled && errors.Is(err, couch.ErrNotFound) {
-		if !w.core(ctx) {
-			return
+		if haveCore = w.core(ctx); haveCore {
+			published, err = w.manifest(ctx)
 		}
-		err = w.manifest(ctx)
 	}
-	if err != nil {
+	if haveCore && err != nil {
 		w.m.fail(stepManifest, "", err)
-		return
 	}
-	w.m.hasCore = true
+	w.m.hasCore = haveCore && err == nil
+	w.record(ctx, published)
 }
 
 func (w *work) core(ctx context.Context) bool {
@@ -108,7 +124,9 @@ func (w *work) today(ctx context.Context) bool {
 	if w.plan.today.State == daydb.Active {
 		if err := w.verify(ctx, w.plan.today.Name, w.m.Restaurant, w.plan.today.Generation); err != nil {
 			w.m.fail(stepToday, w.plan.today.Name, err)
+			return true
 		}
+		w.seen = append(w.seen, w.plan.today.Name)
 		return true
 	}
 	secured := make(map[string]string)
@@ -121,9 +139,13 @@ func (w *work) today(ctx context.Context) bool {
 	if !w.ensureDay(ctx, w.plan.today, secured) {
 		return true
 	}
-	p := w.plan
-	err := pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
-		return w.activate(ctx, tx, w.m, w.lease, w.run.Mark(w.lease), &p, passed, secured)
+	p, ledger := w.plan, w.ledger
+	err := w.within(ctx, func(tx pgx.Tx) (err error) {
+		if err := w.activate(ctx, tx, w.m, w.run.Mark(w.lease), &p, passed, secured); err != nil {
+			return err
+		}
+		ledger, err = w.manifests.Read(ctx, tx, w.m.Restaurant)
+		return err
 	})
 	if errors.Is(err, errSwitchedOff) {
 		return false
@@ -132,7 +154,9 @@ func (w *work) today(ctx context.Context) bool {
 		w.m.fail(stepToday, w.plan.today.Name, err)
 		return true
 	}
+	former := ""
 	if w.plan.active != nil {
+		former = w.plan.active.Name
 		moved(w.run.Report, *w.plan.active, daydb.Draining, daydb.Drain)
 	}
 	for _, d := range passed {
@@ -141,34 +165,29 @@ func (w *work) today(ctx context.Context) bool {
 		moved(w.run.Report, d, daydb.Draining, daydb.Drain)
 	}
 	moved(w.run.Report, w.plan.today, daydb.Active, daydb.Activate)
-	former := ""
-	if w.plan.active != nil {
-		former = w.plan.active.Name
-	}
 	w.log.Info("day activated", "day_db", p.today.Name, "former", former, "token", w.lease.Token, "run_id", w.run.ID)
-	w.plan = p
+	w.plan, w.ledger = p, ledger
 	return true
 }
 
 // ensureDay makes sure of the database of a PREWARMED day. It notes what it had
 // to create, and reports a failure itself.
 func (w *work) ensureDay(ctx context.Context, d daydb.DayDB, secured map[string]string) bool {
+	var err error
 	if d.InstanceStartTime != nil {
-		if err := w.verify(ctx, d.Name, w.m.Restaurant, d.Generation); err != nil {
-			w.m.fail(stepToday, d.Name, err)
-			return false
+		err = w.verify(ctx, d.Name, w.m.Restaurant, d.Generation)
+	} else {
+		var created bool
+		secured[d.Name], created, err = w.createDay(ctx, d)
+		if created {
+			w.run.Report.Add(countCreated, 1)
 		}
-		return true
-	}
-	at, created, err := w.create(ctx, d.Name, w.m.Restaurant, d.Generation)
-	if created {
-		w.run.Report.Add(countCreated, 1)
 	}
 	if err != nil {
 		w.m.fail(stepToday, d.Name, err)
 		return false
 	}
-	secured[d.Name] = at
+	w.seen = append(w.seen, d.Name)
 	return true
 }
 
@@ -178,34 +197,51 @@ func (w *work) tomorrow(ctx context.Context) {
 	if d.InstanceStartTime != nil || d.State != daydb.Prewarmed {
 		return
 	}
-	at, created, err := w.create(ctx, d.Name, w.m.Restaurant, d.Generation)
+	at, created, err := w.createDay(ctx, d)
 	if created {
 		w.run.Report.Add(countCreated, 1)
-	}
-	if err == nil {
-		err = pg.WithTx(ctx, w.pool, func(tx pgx.Tx) error {
-			if err := w.lease.Check(ctx, tx); err != nil {
-				return err
-			}
-			return recordCreation(ctx, tx, &d, w.lease.Token, at)
-		})
 	}
 	if err != nil {
 		w.m.fail(stepTomorrow, d.Name, err)
 		return
 	}
-	w.plan.tomorrow = d
-	w.run.Report.Add(countPrewarmed, 1)
+	w.prewarmed = at
 }
 
 // manifest publishes the manifest, and reports days that it cannot name.
-func (w *work) manifest(ctx context.Context) error {
-	published, err := w.manifests.Publish(ctx, w.lease, w.m.Restaurant)
+func (w *work) manifest(ctx context.Context) (manifest.Published, error) {
+	published, err := w.manifests.Publish(ctx, w.lease, w.ledger, w.seen...)
 	if published.Written {
 		w.run.Report.Add(countManifests, 1)
 	}
 	for _, name := range published.Gone {
 		w.m.fail(stepManifest, name, ErrDeleted)
 	}
-	return err
+	return published, err
+}
+
+// record notes in one transaction what tomorrow and manifest have done.
+func (w *work) record(ctx context.Context, published manifest.Published) {
+	publish := w.m.hasCore && !published.Recorded()
+	if w.prewarmed == "" && !publish {
+		return
+	}
+	err := w.within(ctx, func(tx pgx.Tx) error {
+		if w.prewarmed != "" {
+			if err := recordCreation(ctx, tx, w.plan.tomorrow, w.lease.Token, w.prewarmed); err != nil {
+				return err
+			}
+		}
+		if publish {
+			return w.manifests.Record(ctx, tx, w.lease, published)
+		}
+		return nil
+	})
+	if err != nil {
+		w.m.fail(stepRecord, w.plan.tomorrow.Name, err)
+		return
+	}
+	if w.prewarmed != "" {
+		w.run.Report.Add(countPrewarmed, 1)
+	}
 }

@@ -45,6 +45,7 @@ const (
 	stepToday    = "today"
 	stepTomorrow = "tomorrow"
 	stepManifest = "manifest"
+	stepRecord   = "record"
 	stepWarm     = "warm"
 	stepCarry    = "carry"
 	stepCutover  = "cutover"
