@@ -28,10 +28,11 @@ type play struct {
 	carried   map[restaurant][]*document
 
 	// moves counts the moves of day databases by the state that they led to,
-	// archived the documents that all runs together have archived.
-	moves    map[string]int
-	archived int64
-	faults   []string
+	// archived the documents that the archiver has copied, routed the companies
+	// whose devices were routed.
+	moves            map[string]int
+	archived, routed int64
+	faults           []string
 }
 
 func newPlay(opts Options, couch *couchDB, pool *pgxpool.Pool) *play {
@@ -90,6 +91,9 @@ func (p *play) switchOn(ctx context.Context) error {
 	if err := p.cron(ctx, "rolling-db-rotate", p.days[0]); err != nil {
 		return err
 	}
+	if p.routed != 1 {
+		p.fault("after the first rotation the devices of %s are not routed", bistro.company)
+	}
 	p.cutOver(p.bistro)
 	p.cutOver(p.cantina)
 	return nil
@@ -134,8 +138,14 @@ func (p *play) cron(ctx context.Context, name, day string) error {
 	for _, change := range run.Changes {
 		p.moves[change.To]++
 	}
+	p.routed += run.Counters["routed"]
 	if name == "archive" {
 		p.archived += run.Counters["documents"]
+	}
+	for _, alarm := range []string{"ghosts", "rejected"} {
+		if n := run.Counters[alarm]; n > 0 {
+			p.fault("run %d of %s: %d %s", run.ID, name, n, alarm)
+		}
 	}
 	return nil
 }

@@ -28,9 +28,8 @@ func newProgress(w io.Writer, inPlace bool, began time.Time) *progress {
 // day reports that a day and its night have been played.
 func (pr *progress) day(p *play, i int) {
 	done := i + 1
-	text := fmt.Sprintf("day %2d of %d  %s  %6d writes  %3d archived  %2d sealed  %2d dropped  %4.1fs",
-		done, len(p.days), p.days[i], p.truth.revisions, p.moves["ARCHIVED"], p.moves["DROPPABLE"], p.moves["DROPPED"],
-		time.Since(pr.began).Seconds())
+	text := fmt.Sprintf("day %2d of %d  %s  %6d writes  %5d documents archived  %2d days dropped  %4.1fs",
+		done, len(p.days), p.days[i], p.truth.revisions, p.archived, p.moves["DROPPED"], time.Since(pr.began).Seconds())
 	switch {
 	case pr.inPlace:
 		fmt.Fprintf(pr.w, "\r\x1b[K%s", text)

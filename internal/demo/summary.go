@@ -16,10 +16,13 @@ type Summary struct {
 	Seconds float64 `json:"seconds"`
 
 	// Documents is how many documents tills have written, Revisions how many
-	// writes of them were acknowledged, Bytes the size of their last revisions.
+	// writes of them were acknowledged, Bytes the size of what was read back.
 	Documents int64 `json:"documents"`
 	Revisions int64 `json:"revisions"`
 	Bytes     int64 `json:"bytes"`
+	// Archived is how many documents the archiver has copied to Postgres, each
+	// time that one had changed.
+	Archived int64 `json:"archived"`
 	// States counts the day databases by state, Moves the moves by the state that
 	// they led to.
 	States map[string]int `json:"states"`
@@ -57,6 +60,7 @@ func (p *play) summarize(ctx context.Context) (Summary, error) {
 		Documents: p.truth.documents(),
 		Revisions: p.truth.revisions,
 		Bytes:     p.truth.bytes,
+		Archived:  p.archived,
 		States:    make(map[string]int),
 		Moves:     maps.Clone(p.moves),
 	}

@@ -79,8 +79,8 @@ func (s Summary) WriteTable(w io.Writer) error {
 	}
 	v := s.Verification
 	fmt.Fprintf(&b, "%d day databases: %s\n", len(s.Databases), strings.Join(states, ", "))
-	fmt.Fprintf(&b, "%d documents in %d acknowledged writes, %.1f MB, %d attachments\n",
-		s.Documents, s.Revisions, float64(s.Bytes)/1e6, v.Attachments)
+	fmt.Fprintf(&b, "%d documents in %d acknowledged writes, %.1f MB, %d attachments; the archiver copied %d\n",
+		s.Documents, s.Revisions, float64(s.Bytes)/1e6, v.Attachments, s.Archived)
 	fmt.Fprintf(&b, "%s rebuilt from Postgres as %s: %d documents\n", s.Restored.From, s.Restored.DBName, s.Restored.Documents)
 	fmt.Fprintf(&b, "%d acknowledged = %d in CouchDB (%d of them in Postgres too) + %d in Postgres only, %d lost\n",
 		v.Acknowledged, v.InCouchDB, v.InBoth, v.OnlyInPostgres, len(v.Lost))
