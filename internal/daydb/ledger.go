@@ -30,13 +30,6 @@ type Restaurant struct {
 
 func (r Restaurant) String() string { return r.CompanyID + "/" + r.RestaurantID }
 
-// Hold is a legal hold: while it is set nothing destructive happens.
-type Hold struct {
-	Reason string    `json:"reason"`
-	Actor  string    `json:"actor"`
-	Since  time.Time `json:"since"`
-}
-
 // Proof is the result of the last complete comparison of a day database with
 // the archive, byte by byte.
 type Proof struct {
@@ -268,40 +261,6 @@ func Move(ctx context.Context, tx pgx.Tx, d DayDB, event Event, m Mark, evidence
 	return Load(ctx, tx, d.Name)
 }
 
-// Note adds a line to the history of a day that does not move: something was
-// decided or done that the next look must know of.
-func Note(ctx context.Context, tx pgx.Tx, d DayDB, event Event, m Mark, evidence any) error {
-	return writeHistory(ctx, tx, d.ID, &d.State, d.State, event, m, evidence)
-}
-
-func writeHistory(ctx context.Context, tx pgx.Tx, id int64, from *State, to State, event Event, m Mark, evidence any) error {
-	if evidence == nil {
-		evidence = struct{}{}
-	}
-	text, err := json.Marshal(evidence)
-	if err != nil {
-		return fmt.Errorf("evidence of %s: %w", event, err)
-	}
-	_, err = tx.Exec(ctx, `
-		insert into day_database_transitions
-		  (day_database_id, from_state, to_state, event, actor, run_id, token, evidence)
-		values (@id, @from, @to, @event, @actor, nullif(@run::bigint, 0), @token, @evidence)`,
-		pgx.NamedArgs{
-			"id":       id,
-			"from":     from,
-			"to":       to,
-			"event":    event,
-			"actor":    m.Actor,
-			"run":      m.RunID,
-			"token":    m.Token,
-			"evidence": text,
-		})
-	if err != nil {
-		return fmt.Errorf("history of %s: %w", event, err)
-	}
-	return nil
-}
-
 // Update sets columns of a day outside a move, under its fencing token:
 // assignments is a list such as `seal_started_at = now()`. ErrStale when the
 // row has seen a higher token or has left the state that d holds.
@@ -319,59 +278,6 @@ func Update(ctx context.Context, tx pgx.Tx, d DayDB, token int64, assignments st
 		return fmt.Errorf("update %s: %w", d.Name, ErrStale)
 	}
 	return nil
-}
-
-// SetHold puts a legal hold on a day, or changes its reason. It needs no lease:
-// a hold only ever stops things.
-func SetHold(ctx context.Context, tx pgx.Tx, name, reason, actor string) (DayDB, error) {
-	return changeHold(ctx, tx, name, `hold_reason = @reason, hold_by = @actor, hold_since = coalesce(hold_since, now())`,
-		pgx.NamedArgs{"reason": reason, "actor": actor})
-}
-
-// ClearHold lifts a legal hold; lifting none is no error.
-func ClearHold(ctx context.Context, tx pgx.Tx, name string) (DayDB, error) {
-	return changeHold(ctx, tx, name, `hold_reason = null, hold_by = null, hold_since = null`, pgx.NamedArgs{})
-}
-
-func changeHold(ctx context.Context, tx pgx.Tx, name, assignments string, args pgx.NamedArgs) (DayDB, error) {
-	args["name"] = name
-	if _, err := tx.Exec(ctx, `update day_databases set `+assignments+` where db_name = @name`, args); err != nil {
-		return DayDB{}, fmt.Errorf("hold of %s: %w", name, translate(err))
-	}
-	return Load(ctx, tx, name)
-}
-
-// Line is one line of a day's history.
-type Line struct {
-	From     *State          `json:"from"`
-	To       State           `json:"to"`
-	Event    Event           `json:"event"`
-	At       time.Time       `json:"at"`
-	Actor    string          `json:"actor"`
-	RunID    *int64          `json:"runId"`
-	Token    int64           `json:"token"`
-	Evidence json.RawMessage `json:"evidence"`
-}
-
-// History returns the moves of a day, oldest first.
-func History(ctx context.Context, db Querier, id int64) ([]Line, error) {
-	rows, err := db.Query(ctx, `
-		select from_state, to_state, event, at, actor, run_id, token, evidence
-		from day_database_transitions
-		where day_database_id = $1
-		order by id`, id)
-	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
-	}
-	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Line, error) {
-		var l Line
-		err := row.Scan(&l.From, &l.To, &l.Event, &l.At, &l.Actor, &l.RunID, &l.Token, &l.Evidence)
-		return l, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
-	}
-	return lines, nil
 }
 
 // The SQLSTATEs that the ledger's triggers raise.
