@@ -149,9 +149,12 @@ func (g *Guard) step(ctx context.Context, r run.Run, name string, today daydb.Da
 	if gone, err := w.absent(ctx, d, today); gone || err != nil {
 		return err
 	}
-	if d.State == daydb.Draining && d.SealStartedAt != nil {
-		// The reopening was committed, the seal not yet lifted.
-		if d, err = w.unseal(ctx, d); err != nil {
+	if d.State != daydb.Droppable {
+		leftOver, err := w.leftOver(ctx, d)
+		if err == nil && leftOver {
+			d, err = w.unseal(ctx, d)
+		}
+		if err != nil {
 			return at("unseal", err)
 		}
 	}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/flags"
+	"github.com/rollingd/rollingd/internal/pg"
 )
 
 // sealDesign is the design document that refuses every write of a sealed day,
@@ -77,8 +79,14 @@ func (w work) closeToWriters(ctx context.Context, d daydb.DayDB) error {
 	if err := w.markedOurs(ctx, d); err != nil {
 		return err
 	}
+	if err := w.notOvertaken(ctx); err != nil {
+		return err
+	}
 	if err := c.PutSecurity(ctx, d.Name, couch.Sealed(d.Generation)); err != nil {
 		return fmt.Errorf("close _security: %w", err)
+	}
+	if err := w.notOvertaken(ctx); err != nil {
+		return err
 	}
 	if err := c.PutDesign(ctx, d.Name, sealDesign, sealValidate); err != nil {
 		return fmt.Errorf("put the sealing design document: %w", err)
@@ -128,12 +136,47 @@ func (w work) markedOurs(ctx context.Context, d daydb.DayDB) error {
 	return nil
 }
 
+// notOvertaken checks the lease right before a write to CouchDB, which itself
+// knows of no lease: a process that was suspended stops here. One that is
+// suspended between this check and its request still writes; leftOver finds what
+// it has left.
+func (w work) notOvertaken(ctx context.Context) error {
+	return pg.WithTx(ctx, w.guard.Pool, func(tx pgx.Tx) error { return w.lease.Check(ctx, tx) })
+}
+
+// leftOver reports whether a day that is not DROPPABLE carries a seal, or half
+// of one, that is to be lifted: its reopening was committed and the seal not yet
+// lifted, or a process that had been overtaken put it when the day was open
+// again. The design document on its own is the worst of it: clients are let in,
+// and skip for ever what it refuses.
+func (w work) leftOver(ctx context.Context, d daydb.DayDB) (bool, error) {
+	if d.SealStartedAt != nil {
+		// An ARCHIVED day is in the middle of its seal.
+		return d.State == daydb.Draining, nil
+	}
+	security, err := w.guard.Couch.Security(ctx, d.Name)
+	if err != nil || !security.Marked(d.Generation) {
+		return false, err // Another database is for the evaluation to report.
+	}
+	if slices.Contains(security.Members.Roles, couch.SealedRole) {
+		return true, nil
+	}
+	_, err = w.guard.Couch.Doc(ctx, d.Name, sealDesign, "")
+	if errors.Is(err, couch.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // unseal lifts a seal: the design document first, then _security, so that no
 // client is let in while its writes would be refused one by one. It returns the
 // row as it is afterwards.
 func (w work) unseal(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
 	c := w.guard.Couch
 	if err := w.markedOurs(ctx, d); err != nil {
+		return d, err
+	}
+	if err := w.notOvertaken(ctx); err != nil {
 		return d, err
 	}
 	if err := c.DropDesign(ctx, d.Name, sealDesign); err != nil {
