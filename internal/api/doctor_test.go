@@ -20,10 +20,10 @@ func TestCheckOfACron(t *testing.T) {
 		says   string
 	}{
 		{"new", cron.Entry{NextRunAt: &at}, statusOK, "has not run yet"},
-		{"well", cron.Entry{NextRunAt: &at, LastRun: &cron.Run{ID: 7, State: cron.Succeeded, StartedAt: at}}, statusOK, "run 7 succeeded"},
-		{"running", cron.Entry{NextRunAt: &at, LastRun: &cron.Run{ID: 7, State: cron.Running, StartedAt: at}}, statusOK, "run 7 running"},
-		{"partial", cron.Entry{NextRunAt: &at, LastRun: &cron.Run{ID: 7, State: cron.Partial, StartedAt: at, Failures: failures}}, statusWarn, "2 failures"},
-		{"failed", cron.Entry{NextRunAt: &at, LastRun: &cron.Run{ID: 7, State: cron.Failed, StartedAt: at, Failures: failures}}, statusFail, "run: no CouchDB"},
+		{"well", cron.Entry{NextRunAt: &at, LastWholeRun: &cron.Run{ID: 7, State: cron.Succeeded, StartedAt: at}}, statusOK, "run 7 succeeded"},
+		{"a narrower one since", cron.Entry{NextRunAt: &at, LastRun: &cron.Run{ID: 8, State: cron.Succeeded, StartedAt: at}, LastWholeRun: &cron.Run{ID: 7, State: cron.Failed, StartedAt: at, Failures: failures}}, statusFail, "run 7 failed"},
+		{"partial", cron.Entry{NextRunAt: &at, LastWholeRun: &cron.Run{ID: 7, State: cron.Partial, StartedAt: at, Failures: failures}}, statusWarn, "failures: 2"},
+		{"failed", cron.Entry{NextRunAt: &at, LastWholeRun: &cron.Run{ID: 7, State: cron.Failed, StartedAt: at, Failures: failures}}, statusFail, "run: no CouchDB"},
 		{"paused", cron.Entry{Paused: true, Pause: &cron.Pause{Reason: "audit", Actor: "ana", Since: at}}, statusWarn, "paused by ana"},
 	} {
 		got := checkCron(c.entry)

@@ -27,6 +27,9 @@ type Entry struct {
 	Pause        *Pause `json:"pause"`
 	// LastRun is the last that covered this zone; nil if there was none.
 	LastRun *Run `json:"lastRun"`
+	// LastWholeRun is the last that has ended and covered all of this zone, in
+	// earnest: no canary's and no dry run hides that a night failed.
+	LastWholeRun *Run `json:"lastWholeRun"`
 }
 
 // Pause says who paused a job, when and why.
@@ -93,7 +96,10 @@ func (r *Registry) listJob(ctx context.Context, job Job) ([]Entry, error) {
 			next = next.UTC()
 			e.NextRunAt = &next
 		}
-		if e.LastRun, err = lastRun(ctx, r.pool, job.Name, z.zone); err != nil {
+		if e.LastRun, err = lastRun(ctx, r.pool, job.Name, z.zone, false); err != nil {
+			return nil, err
+		}
+		if e.LastWholeRun, err = lastRun(ctx, r.pool, job.Name, z.zone, true); err != nil {
 			return nil, err
 		}
 		all = append(all, e)
@@ -101,12 +107,13 @@ func (r *Registry) listJob(ctx context.Context, job Job) ([]Entry, error) {
 	return all, nil
 }
 
-func lastRun(ctx context.Context, db pg.Querier, job, zone string) (*Run, error) {
+func lastRun(ctx context.Context, db pg.Querier, job, zone string, whole bool) (*Run, error) {
 	rows, err := db.Query(ctx, `select `+runColumns+` from cron_runs
 		where cron = $1
 		  and (zone = $2 or zone is null)
+		  and (not $3 or (scope = '{}' and not dry_run and state <> 'running'))
 		order by id desc
-		limit 1`, job, zone)
+		limit 1`, job, zone, whole)
 	if err != nil {
 		return nil, err
 	}

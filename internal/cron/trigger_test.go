@@ -104,6 +104,22 @@ func TestManualRunThatWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	narrow := got
+	if got, err = registry.Trigger(t.Context(), "nightly", cron.Request{Actor: "ana", Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	whole := got.ID
+	if got, err = registry.Trigger(t.Context(), "nightly", cron.Request{Actor: "ana", DryRun: true, Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := registry.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := entries[0]; e.LastRun == nil || e.LastRun.ID != got.ID || e.LastWholeRun == nil || e.LastWholeRun.ID != whole {
+		t.Errorf("of the runs %d, %d and %d the last is %+v, the last whole one %+v", narrow.ID, whole, got.ID, e.LastRun, e.LastWholeRun)
+	}
+	got = narrow
 	if got.State != cron.Succeeded || got.Counters["documents"] != 3 || got.Scope != scope || !got.DryRun || got.DueAt != nil || got.Zone != nil {
 		t.Errorf("run is %+v", got)
 	}
