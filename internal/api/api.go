@@ -87,10 +87,13 @@ type API struct {
 func New(opts Options) *API {
 	a := &API{Options: opts, echo: echo.New(), metrics: newMetrics(opts.Metrics)}
 	a.echo.HTTPErrorHandler = a.answerError
+	a.echo.JSONSerializer = plainJSON{}
 	a.echo.Use(a.observe, a.recoverPanic, a.authenticate)
 
-	a.echo.GET("/healthz", a.healthz)
-	a.echo.GET("/readyz", a.readyz)
+	// Load balancers ask by HEAD too.
+	probes := []string{http.MethodGet, http.MethodHead}
+	a.echo.Match(probes, "/healthz", a.healthz)
+	a.echo.Match(probes, "/readyz", a.readyz)
 	a.echo.GET("/metrics", a.serveMetrics())
 	for _, r := range a.adminRoutes() {
 		a.echo.Add(r.method, adminPrefix+r.path, r.handler, require(r.role))

@@ -65,7 +65,7 @@ func (a *API) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		a.metrics.requests.WithLabelValues(knownMethod(method), path, strconv.Itoa(status)).Inc()
 		a.metrics.duration.WithLabelValues(knownMethod(method), path).Observe(elapsed.Seconds())
 		level := slog.LevelInfo
-		if method == http.MethodGet && status < http.StatusInternalServerError {
+		if (method == http.MethodGet || method == http.MethodHead) && status < http.StatusInternalServerError {
 			level = slog.LevelDebug
 		}
 		a.Logger.Log(c.Request().Context(), level, "request",

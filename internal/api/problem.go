@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -76,7 +77,7 @@ var known = []struct {
 	{fence.ErrLost, http.StatusServiceUnavailable, "lease_lost", "", "the run was taken over by another process; GET /admin/runs shows how it ended"},
 	{couch.ErrUnavailable, http.StatusServiceUnavailable, "couchdb_unavailable", "", "see `rollingd doctor`, and repeat when CouchDB is back"},
 	{pg.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown", "", "the connection to Postgres was lost in the commit; look whether it happened before you repeat it"},
-	{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable", "", "see /readyz, and repeat when Postgres is back"},
+	{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable", "", "see /readyz, and repeat when it is back"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout", "", "a database did not answer in time; see /readyz"},
 }
 
@@ -99,7 +100,11 @@ func problemOf(err error) Problem {
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {
-			p := titled(Problem{Status: k.status, Code: k.code, Field: k.field, Detail: err.Error() + "; " + k.advice})
+			text := err
+			if errors.Is(k.err, pg.ErrUnavailable) {
+				text = k.err // The driver's text names hosts and users. It stays in the log.
+			}
+			p := titled(Problem{Status: k.status, Code: k.code, Field: k.field, Detail: text.Error() + "; " + k.advice})
 			if errors.As(err, &running) {
 				p.RunID = running.RunID
 			}
@@ -108,6 +113,10 @@ func problemOf(err error) Problem {
 	}
 	if isBusy(err) {
 		return titled(Problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: "a run is changing it at this moment; repeat in a few seconds"})
+	}
+	// Not every store translates what it asks of the pool itself.
+	if translated := pg.Translate(err); errors.Is(translated, pg.ErrUnavailable) {
+		return problemOf(translated)
 	}
 	return titled(Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an unexpected error; the server's log has it under this request's X-Request-Id"})
 }
@@ -165,4 +174,16 @@ func (a *API) answerError(err error, c echo.Context) {
 	}
 	// The client has hung up if this fails.
 	_ = c.Echo().JSONSerializer.Serialize(c, p, "")
+}
+
+// plainJSON leaves <, > and & as they are: people read these answers, and no
+// browser takes them for a page.
+type plainJSON struct{ echo.DefaultJSONSerializer }
+
+// Serialize writes a value as JSON.
+func (plainJSON) Serialize(c echo.Context, value any, indent string) error {
+	enc := json.NewEncoder(c.Response())
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	return enc.Encode(value)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -36,6 +37,10 @@ func TestProblems(t *testing.T) {
 		{archive.ErrNotArchived, http.StatusConflict, "not_archived"},
 		{couch.ErrUnavailable, http.StatusServiceUnavailable, "couchdb_unavailable"},
 		{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable"},
+		{fmt.Errorf("%w: secret", pg.ErrUnavailable), http.StatusServiceUnavailable, "postgres_unavailable"},
+		{&pgconn.PgError{Code: "57P01", Message: "secret"}, http.StatusServiceUnavailable, "postgres_unavailable"},
+		{fmt.Errorf("%w: %w", couch.ErrUnavailable, &net.OpError{Op: "dial", Err: errors.New("refused")}), http.StatusServiceUnavailable, "couchdb_unavailable"},
+		{&net.OpError{Op: "dial", Err: errors.New("secret")}, http.StatusServiceUnavailable, "postgres_unavailable"},
 		{fmt.Errorf("%w: %w", pg.ErrOutcomeUnknown, pg.ErrUnavailable), http.StatusServiceUnavailable, "outcome_unknown"},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
 		{&pgconn.PgError{Code: "55P03", Message: "secret"}, http.StatusServiceUnavailable, "busy"},

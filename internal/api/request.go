@@ -121,10 +121,14 @@ func wanted(target any) string {
 }
 
 func (f fields) names() string {
-	if len(f) == 0 {
+	return listed(slices.Sorted(maps.Keys(f)))
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
 		return "none"
 	}
-	return strings.Join(slices.Sorted(maps.Keys(f)), ", ")
+	return strings.Join(names, ", ")
 }
 
 // query reads the parameters of the query, of which none may be unknown or
@@ -134,7 +138,7 @@ func query(c echo.Context, names ...string) (map[string]string, error) {
 	for name, all := range c.QueryParams() {
 		switch {
 		case !slices.Contains(names, name):
-			return nil, invalid("unknown_parameter", printable(name), "there is no parameter %q here; the parameters are: %s", printable(name), strings.Join(names, ", "))
+			return nil, invalid("unknown_parameter", printable(name), "there is no parameter %q here; the parameters are: %s", printable(name), listed(names))
 		case len(all) > 1:
 			return nil, invalid("duplicate_parameter", name, "the parameter is there twice")
 		}

@@ -300,3 +300,17 @@ func TestProofThatBreaksOff(t *testing.T) {
 		t.Errorf("half a list ended with %v", err)
 	}
 }
+
+// TestProbes: who only asks whether the process lives needs no token and no body.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			got := s.do(method, path, "", "")
+			if got.status != http.StatusOK || (len(got.body) == 0) != (method == "HEAD") {
+				t.Errorf("%s %s: %d %s", method, path, got.status, got.body)
+			}
+		}
+	}
+}
