@@ -92,8 +92,7 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		return err
 	}
 	if s != nil && slices.Equal(s.tenants, l.tenants()) {
-		if quiet, err := a.quiet(ctx, s, info); quiet || err != nil {
-			r.Report.Add("quiet", 1)
+		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
@@ -94,10 +93,6 @@ func (a *Archiver) restore(ctx context.Context, day daydb.DayDB, lease fence.Lea
 // enterRestored returns the restore of this day that did not come to its end, or
 // enters a new one under the next number.
 func (a *Archiver) enterRestored(ctx context.Context, day daydb.DayDB, lease fence.Lease, reason, actor string) (id int64, name string, err error) {
-	parsed, err := contracts.ParseDBName(day.Name)
-	if err != nil {
-		return 0, "", err
-	}
 	err = a.fenced(ctx, lease, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			select id, db_name
@@ -114,7 +109,7 @@ func (a *Archiver) enterRestored(ctx context.Context, day daydb.DayDB, lease fen
 			returning id, db_name`,
 			pgx.NamedArgs{
 				"day":    day.ID,
-				"prefix": fmt.Sprintf("%s_%s_%s_restored_%s_", parsed.Env, day.CompanyID, day.RestaurantID, day.BusinessDay),
+				"prefix": fmt.Sprintf("%s_%s_%s_restored_%s_", a.env, day.CompanyID, day.RestaurantID, day.BusinessDay),
 				"reason": reason,
 				"actor":  actor,
 			}).Scan(&id, &name)

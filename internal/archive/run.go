@@ -120,8 +120,7 @@ func (a *Archiver) runDay(ctx context.Context, r run.Run, day daydb.DayDB) error
 		return a.unlessDropped(ctx, day, err)
 	}
 	if day.InstanceStartTime != nil && *day.InstanceStartTime == info.InstanceStartTime {
-		if quiet, err := a.quiet(ctx, s, info); quiet || err != nil {
-			r.Report.Add("quiet", 1)
+		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
 			return err
 		}
 	}
@@ -152,13 +151,19 @@ func (a *Archiver) unlessDropped(ctx context.Context, day daydb.DayDB, err error
 }
 
 // quiet reports whether nothing has happened to a database since it was
-// archived, for one request more than the info.
-func (a *Archiver) quiet(ctx context.Context, s *source, info couch.Info) (bool, error) {
+// archived, for one request more than the info. It does not ask for the marker:
+// to a successor under the same name the sequence is foreign, so all that is in
+// it is pending, and an empty one has nothing to archive.
+func (a *Archiver) quiet(ctx context.Context, r run.Run, s *source, info couch.Info) (bool, error) {
 	if s == nil || s.hasRejects || s.purges != info.PurgeSeq {
 		return false, nil
 	}
 	pending, err := a.couch.Pending(ctx, s.db, s.since)
-	return pending == 0, err
+	if err != nil || pending > 0 {
+		return false, err
+	}
+	r.Report.Add("quiet", 1)
+	return true, nil
 }
 
 // dryRun counts what would be archived, and writes nothing.
