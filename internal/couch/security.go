@@ -49,9 +49,12 @@ func OpenTo(role string, generation uuid.UUID) Security {
 // Sealed returns the security of a sealed database.
 func Sealed(generation uuid.UUID) Security { return OpenTo(SealedRole, generation) }
 
-// IsSealed reports whether s admits nobody but administrators.
+// IsSealed reports whether s admits nobody but administrators of the server. An
+// administrator of the database is a member as well, and may take the sealing
+// design document away.
 func (s Security) IsSealed() bool {
-	return len(s.Members.Names) == 0 && slices.Equal(s.Members.Roles, []string{SealedRole})
+	return len(s.Members.Names) == 0 && slices.Equal(s.Members.Roles, []string{SealedRole}) &&
+		len(s.Admins.Names) == 0 && slices.Equal(s.Admins.Roles, []string{"_admin"})
 }
 
 // Marked reports whether s carries this marker.
