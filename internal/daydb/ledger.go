@@ -189,6 +189,29 @@ func List(ctx context.Context, db Querier, f Filter) ([]DayDB, error) {
 	return days, nil
 }
 
+// StatesOf returns the states of those of the names that are in the ledger. The
+// ledger grows for ever, the databases that exist do not: whoever compares the
+// two asks for the ones that exist.
+func StatesOf(ctx context.Context, db Querier, names []string) (map[string]State, error) {
+	rows, err := db.Query(ctx, `select db_name, state from day_databases where db_name = any($1)`, names)
+	if err != nil {
+		return nil, fmt.Errorf("states of day databases: %w", err)
+	}
+	states := make(map[string]State, len(names))
+	var (
+		name  string
+		state State
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name, &state}, func() error {
+		states[name] = state
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("states of day databases: %w", err)
+	}
+	return states, nil
+}
+
 // Mark says who writes to the ledger: it stands in the history, and its token
 // fences the row.
 type Mark struct {

@@ -26,13 +26,9 @@ func (g *Guard) Ghosts(ctx context.Context) ([]Ghost, error) {
 	if err != nil {
 		return nil, err
 	}
-	days, err := daydb.List(ctx, g.Pool, daydb.Filter{})
+	states, err := daydb.StatesOf(ctx, g.Pool, names)
 	if err != nil {
 		return nil, err
-	}
-	states := make(map[string]daydb.State, len(days))
-	for _, d := range days {
-		states[d.Name] = d.State
 	}
 	var ghosts []Ghost
 	for _, name := range names {
