@@ -149,6 +149,9 @@ func (w work) destroy(ctx context.Context, name string) error {
 	}
 	start := time.Now()
 	err = w.tx(ctx, d, func(tx pgx.Tx, now daydb.DayDB) error {
+		if err := flushed(ctx, tx); err != nil {
+			return err
+		}
 		if now.Proof == nil || !now.Proof.At.Equal(d.Proof.At) || now.Generation != d.Generation {
 			return fmt.Errorf("%s: the proof was replaced: %w", name, daydb.ErrStale)
 		}
@@ -181,6 +184,20 @@ func (w work) destroy(ctx context.Context, name string) error {
 	}
 	answer := w.guard.Couch.Delete(ctx, name)
 	return w.settleDelete(ctx, d, answer)
+}
+
+// flushed makes the commit of tx wait until it is on disk, and with it, as the
+// log is written in order, all that was archived before. A server that runs with
+// synchronous_commit off would lose its last moments in a crash; the DELETE that
+// follows must not be among what it has forgotten.
+func flushed(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `
+		select set_config('synchronous_commit', 'on', true)
+		where current_setting('synchronous_commit') = 'off'`)
+	if err != nil {
+		return fmt.Errorf("synchronous commit: %w", err)
+	}
+	return nil
 }
 
 // asProven compares the database with what its proof says.
