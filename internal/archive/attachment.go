@@ -114,7 +114,7 @@ func (w *writer) storeAttachment(ctx context.Context, e *entry, rev string, s st
 		}
 		err := tx.QueryRow(ctx, `
 			insert into archived_attachments (source_id, id_hash, name, content_type, digest, length, sha256)
-			values (@source, @hash, @name, @type, @digest, @length, '')
+			values (@source, @hash, @name, @type, @digest, 0, '')
 			returning id`,
 			pgx.NamedArgs{
 				"source": w.source.id,
@@ -122,7 +122,6 @@ func (w *writer) storeAttachment(ctx context.Context, e *entry, rev string, s st
 				"name":   []byte(s.name),
 				"type":   s.contentType,
 				"digest": s.digest,
-				"length": s.length,
 			}).Scan(&id)
 		if err != nil {
 			return err
@@ -136,10 +135,10 @@ func (w *writer) storeAttachment(ctx context.Context, e *entry, rev string, s st
 		if err != nil {
 			return err
 		}
-		if length != s.length {
-			return fmt.Errorf("%w: %d bytes instead of %d", errAttachment, length, s.length)
-		}
-		_, err = tx.Exec(ctx, `update archived_attachments set sha256 = $2 where id = $1`, id, whole.Sum(nil))
+		// The length that the document states is not asked: of an attachment that a
+		// client sent compressed it is the compressed one. A stream that breaks off
+		// is an error before this point.
+		_, err = tx.Exec(ctx, `update archived_attachments set length = $2, sha256 = $3 where id = $1`, id, length, whole.Sum(nil))
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -96,6 +97,34 @@ func TestAttachments(t *testing.T) {
 	if rec := w.reconcile(d, pos); rec.Green() || rec.Attachments.Count != 1 || rec.Attachments.IDs[0] != "receipt/ 1" {
 		t.Errorf("a piece of an attachment was lost: %+v", rec)
 	}
+}
+
+// TestAttachmentThatWasSentCompressed: CouchDB states the length of what it was
+// sent, and gives the attachment unpacked.
+func TestAttachmentThatWasSentCompressed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.newDay("20261130")
+	w.put(d.Name, `{"_id":"a","type":"order","status":"closed"}`)
+	text := pattern(5000, true)
+	var packed bytes.Buffer
+	gz := gzip.NewWriter(&packed)
+	if _, err := gz.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := gz.Close(); err != nil {
+		t.Fatal(err)
+	}
+	req := must(http.NewRequest(http.MethodPut, w.url+"/"+d.Name+"/a/x.txt?rev="+w.rev(d.Name, "a"), &packed))(t)
+	req.Header.Set("Content-Type", "text/plain")
+	req.Header.Set("Content-Encoding", "gzip")
+	res := must(http.DefaultClient.Do(req))(t)
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusCreated {
+		t.Fatal(res.Status)
+	}
+	w.checkEqual(d, w.catchUp(d))
+	w.expect("true", `select length = 5000 and sha256 = $1 from archived_attachments`, sum(text))
 }
 
 // TestAttachmentThatIsCut is not archived as whole.

@@ -140,7 +140,6 @@ type stub struct {
 	name        string
 	contentType string
 	digest      string
-	length      int64
 }
 
 // stubs returns the attachments that a body names.
@@ -154,7 +153,6 @@ func stubs(body []byte) []stub {
 			name:        name.String(),
 			contentType: s.Get("content_type").String(),
 			digest:      s.Get("digest").String(),
-			length:      s.Get("length").Int(),
 		})
 		return true
 	})
