@@ -71,12 +71,12 @@ func TestEveryCodeHasWords(t *testing.T) {
 		CodeNonTerminal, CodeCoreType, CodeNoType, CodeConflict, CodeMissing, CodeExtra, CodeChanged, CodeAttachments,
 		CodeRejected, CodePending, CodePurged, CodeAbsent, CodeIncarnation, CodeAge, CodeFutureDay,
 	} {
-		if words[code] == "" {
+		if words[code].many == "" {
 			t.Errorf("%s has no words", code)
 		}
 	}
 	one := Reason{Code: CodeNonTerminal, Count: 1, DocIDs: []string{"order-7"}}
-	if got, want := one.words(), "1 document is still open: close, pay or cancel them on a till of the restaurant (order-7)"; got != want {
+	if got, want := one.words(), "1 document is still open: close, pay or cancel it on a till of the restaurant (order-7)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	many := Reason{Code: CodeConflict, Count: 12, DocIDs: []string{"a", "b"}}

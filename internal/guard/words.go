@@ -11,32 +11,75 @@ import (
 	"github.com/rollingd/rollingd/internal/daydb"
 )
 
-// words says what a code means and what to do about it; %d is the count.
-var words = map[string]string{
-	CodeNonTerminal: "%d documents are still open: close, pay or cancel them on a till of the restaurant",
-	CodeCoreType:    "%d documents are of a catalogue type and do not belong in a day: move them to core, then delete them here",
-	CodeNoType:      "%d documents have no type: give them one, or delete them",
-	CodeConflict:    "%d documents have conflicting revisions: delete the losing ones",
-	CodeMissing:     "%d documents are in CouchDB and not in Postgres as they are now; open ones are never archived",
-	CodeExtra:       "%d documents are in Postgres and no longer in CouchDB, not even as deletions: were they purged?",
-	CodeChanged:     "%d documents differ from what was archived",
-	CodeAttachments: "%d attachments are not in Postgres as they are in CouchDB",
-	CodeRejected:    "%d documents were refused by Postgres: see archive_rejects for the reason and the bytes",
-	CodePending:     "%d changes came in while it was looked at: the next look decides",
-	CodePurged:      "documents were purged from CouchDB: what was archived is in Postgres, what was not is lost to both",
-	CodeAbsent:      "CouchDB does not have the database, and rollingd did not drop it",
-	CodeIncarnation: "the database under this name is not the one that rollingd created: somebody deleted and re-created it",
-	CodeAge:         "it is %d days old",
-	CodeFutureDay:   "its business day is %d days in the future",
+// words says what a code means and what to do about it: of one, and of %d.
+var words = map[string]struct{ one, many string }{
+	CodeNonTerminal: {
+		"1 document is still open: close, pay or cancel it on a till of the restaurant",
+		"%d documents are still open: close, pay or cancel them on a till of the restaurant",
+	},
+	CodeCoreType: {
+		"1 document is of a catalogue type and does not belong in a day: move it to core, then delete it here",
+		"%d documents are of a catalogue type and do not belong in a day: move them to core, then delete them here",
+	},
+	CodeNoType: {
+		"1 document has no type: give it one, or delete it",
+		"%d documents have no type: give them one, or delete them",
+	},
+	CodeConflict: {
+		"1 document has conflicting revisions: delete the losing ones",
+		"%d documents have conflicting revisions: delete the losing ones",
+	},
+	CodeMissing: {
+		"1 document is in CouchDB and not in Postgres as it is now; open ones are never archived",
+		"%d documents are in CouchDB and not in Postgres as they are now; open ones are never archived",
+	},
+	CodeExtra: {
+		"1 document is in Postgres and no longer in CouchDB, not even as a deletion: was it purged?",
+		"%d documents are in Postgres and no longer in CouchDB, not even as deletions: were they purged?",
+	},
+	CodeChanged: {
+		"1 document differs from what was archived",
+		"%d documents differ from what was archived",
+	},
+	CodeAttachments: {
+		"1 attachment is not in Postgres as it is in CouchDB",
+		"%d attachments are not in Postgres as they are in CouchDB",
+	},
+	CodeRejected: {
+		"1 document was refused by Postgres: see archive_rejects for the reason and the bytes",
+		"%d documents were refused by Postgres: see archive_rejects for the reasons and the bytes",
+	},
+	CodePending: {
+		"1 change came in while it was looked at: the next look decides",
+		"%d changes came in while it was looked at: the next look decides",
+	},
+	CodePurged: {
+		"1 purge: what was archived is in Postgres, what was not is lost to both",
+		"%d purges: what was archived is in Postgres, what was not is lost to both",
+	},
+	CodeAbsent: {
+		many: "CouchDB does not have the database, and rollingd did not drop it",
+	},
+	CodeIncarnation: {
+		many: "the database under this name is not the one that rollingd created: somebody deleted and re-created it, or put another _security",
+	},
+	CodeAge: {
+		"it is 1 day old",
+		"it is %d days old",
+	},
+	CodeFutureDay: {
+		"its business day is 1 day in the future",
+		"its business day is %d days in the future",
+	},
 }
 
 func (r Reason) words() string {
-	text := words[r.Code]
-	if strings.Contains(text, "%d") {
+	text := words[r.Code].many
+	switch {
+	case r.Count == 1 && words[r.Code].one != "":
+		text = words[r.Code].one
+	case strings.Contains(text, "%d"):
 		text = fmt.Sprintf(text, r.Count)
-		if r.Count == 1 {
-			text = singular.Replace(text)
-		}
 	}
 	if len(r.DocIDs) == 0 {
 		return text
@@ -47,17 +90,6 @@ func (r Reason) words() string {
 	}
 	return text + " (" + ids + ")"
 }
-
-var singular = strings.NewReplacer(
-	"1 documents are still", "1 document is still",
-	"1 documents are", "1 document is",
-	"1 documents have", "1 document has",
-	"1 documents differ", "1 document differs",
-	"1 documents were", "1 document was",
-	"1 attachments are", "1 attachment is",
-	"1 changes came", "1 change came",
-	"1 days", "1 day",
-)
 
 // count says a number of things.
 func count[N int | int64](n N, thing string) string {
@@ -89,6 +121,9 @@ func summarize(x Explanation, c circumstances) []string {
 			ageLine(x.Locks.Lock3))
 		lines = append(lines, fmt.Sprintf("Locks 1 and 2 were last looked at %s.", local(x.Locks.Lock1.EvaluatedAt)))
 	}
+	if x.Locks == nil && x.State != daydb.Dropped {
+		lines = append(lines, "It has not been evaluated yet: what it holds, and whether it is still there, is not known.")
+	}
 	if x.Hold != nil {
 		lines = append(lines, fmt.Sprintf("Held by %s since %s: %s", x.Hold.Actor, local(x.Hold.Since), x.Hold.Reason))
 	}
@@ -108,7 +143,11 @@ func summarize(x Explanation, c circumstances) []string {
 	if x.Next.When != nil {
 		next += ", " + local(*x.Next.When)
 	}
-	return append(lines, next+", because "+x.Next.Because+".")
+	because := x.Next.Because
+	if red := "locks are red"; strings.HasPrefix(because, red+":") {
+		because = red // The lines of the locks say why already.
+	}
+	return append(lines, next+", because "+because+".")
 }
 
 func lockLine(name string, l Lock) string {
