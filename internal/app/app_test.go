@@ -164,6 +164,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"environment", func(o *app.Options) { o.Env = "Prod_1" }, []string{"Env"}},
 		{"database", func(o *app.Options) { o.DatabaseURL = "postgres://rollingd:secret@:port" }, []string{"DatabaseURL"}},
 		{"couch", func(o *app.Options) { o.CouchURL = "127.0.0.1:5984" }, []string{"CouchURL"}},
+		{"couch without a password", func(o *app.Options) { o.CouchURL = "http://127.0.0.1:5984" }, []string{"CouchURL"}},
+		{"port beyond all ports", func(o *app.Options) { o.ListenAddr = "127.0.0.1:99999" }, []string{"ListenAddr"}},
 		{"address", func(o *app.Options) { o.ListenAddr = "8080" }, []string{"ListenAddr"}},
 		{"short token", func(o *app.Options) { o.AdminTokens = "dora=destroyer:short-secret" }, []string{"AdminTokens"}},
 		{"no day", func(o *app.Options) { o.TTLDays = -1 }, []string{"TTLDays"}},

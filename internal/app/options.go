@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,9 +114,8 @@ func (o Options) validate() error {
 	want(contracts.ValidEnv(o.Env), "Env", "want the prefix of the database names, such as prod: a letter, then up to 31 of a-z, 0-9 and -")
 	_, err := pgxpool.ParseConfig(o.DatabaseURL)
 	want(err == nil && o.DatabaseURL != "", "DatabaseURL", "want postgres://user:password@host:port/database")
-	want(validHTTP(o.CouchURL), "CouchURL", "want http://user:password@host:port of an administrator")
-	_, _, err = net.SplitHostPort(o.ListenAddr)
-	want(err == nil, "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
+	want(validCouch(o.CouchURL), "CouchURL", "want http://user:password@host:port of an administrator")
+	want(validListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
 	if _, err := api.ParseTokens(o.AdminTokens); err != nil {
 		want(false, "AdminTokens", "want actor=role:token,…: %v", err)
 	}
@@ -131,9 +131,24 @@ func (o Options) validate() error {
 	return nil
 }
 
-func validHTTP(raw string) bool {
+// validCouch wants a name and a password too: CouchDB lets nobody else in, and
+// everything would fail at five in the morning.
+func validCouch(raw string) bool {
 	u, err := url.Parse(raw)
-	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User.Username() == "" {
+		return false
+	}
+	_, withPassword := u.User.Password()
+	return withPassword
+}
+
+func validListen(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // holder names this process to operators, in the leases that it holds.
