@@ -63,7 +63,10 @@ The exit code is 0 only if nothing was lost and every day database came as far a
 }
 
 func (c *cli) demo(ctx context.Context, opts demoOptions) (err error) {
-	if least := opts.ttl + demo.BeyondTTL; opts.ttl < 1 || opts.days < least {
+	if opts.ttl < 1 {
+		return usagef("--ttl-days: want 1 or more")
+	}
+	if least := opts.ttl + demo.BeyondTTL; opts.days < least {
 		return usagef("--days: want %d or more, so that days older than --ttl-days, %d, are seen to be dropped", least, opts.ttl)
 	}
 	if c.getenv(couchVariable) != "" && c.getenv(proxySecretVariable) == "" {
@@ -124,7 +127,9 @@ func (c *cli) demo(ctx context.Context, opts demoOptions) (err error) {
 		return err
 	}
 	if opts.keep {
-		fmt.Fprintf(c.errOut, "\nThe server stays up until Ctrl-C. To look around:\n\n")
+		fmt.Fprintf(c.errOut, "\nThe server stays up until Ctrl-C.\n\n")
+		c.printStores(s)
+		fmt.Fprintf(c.errOut, "\nTo look around, in another terminal:\n\n")
 		c.printAccess("http://"+s.server.Addr(), token)
 		fmt.Fprintf(c.errOut, "  %s day-dbs --state DRAINING\n", self())
 		<-ctx.Done()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -59,6 +60,9 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 	if errors.Is(err, devstack.ErrInUse) {
 		return usagef("--data: %s is used by another rollingd dev; stop it, or choose another folder", dir)
 	}
+	if unusable := (*fs.PathError)(nil); errors.As(err, &unusable) {
+		return usagef("--data: %w; choose another folder", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +81,7 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 		return err
 	}
 	url := "http://" + s.server.Addr()
-	day, err := demo.Tenant(ctx, demo.Options{
+	day, faults, err := demo.Tenant(ctx, demo.Options{
 		API:         url,
 		Token:       token,
 		CouchDB:     s.CouchDBURL,
@@ -88,7 +92,7 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the demo tenant: %w", err)
 	}
-	c.printDev(s, url, token, day)
+	c.printDev(s, url, token, day, faults)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -110,25 +114,38 @@ func checkFree(ctx context.Context, address string) error {
 	}
 }
 
-func (c *cli) printDev(s *stand, url, token, day string) {
+// printDev prints where everything is. A tenant with faults is somebody's
+// experiment of before: the server is there to look at it.
+func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 	fmt.Fprintf(c.errOut, "\nrollingd is ready. Ctrl-C stops everything.\n\n")
+	c.printStores(s)
+	commands := []string{"day-dbs", "run archive --company demo"}
+	if len(faults) > 0 {
+		fmt.Fprintf(c.errOut, "\nThe company demo is not as it should be; another --data folder begins anew:\n\n")
+		for _, fault := range faults {
+			fmt.Fprintf(c.errOut, "  %s\n", fault)
+		}
+	} else {
+		commands = append(commands, "explain "+day)
+	}
+	fmt.Fprintf(c.errOut, "\nIn another terminal:\n\n")
+	c.printAccess(url, token)
+	for _, command := range commands {
+		fmt.Fprintf(c.errOut, "  %s %s\n", self(), command)
+	}
+	fmt.Fprintln(c.errOut)
+}
+
+// printStores prints where the server and its stores answer, passwords of
+// private stores included: there is no other way to learn them.
+func (c *cli) printStores(s *stand) {
 	for _, line := range [][2]string{
-		{"server", url},
+		{"server", "http://" + s.server.Addr()},
 		{"CouchDB", s.CouchDBURL + "  (" + s.CouchDB + ")"},
 		{"Postgres", s.DatabaseURL + "  (" + s.Postgres + ")"},
 	} {
 		fmt.Fprintf(c.errOut, "  %-10s %s\n", line[0], line[1])
 	}
-	fmt.Fprintf(c.errOut, "\nIn another terminal:\n\n")
-	c.printAccess(url, token)
-	for _, command := range []string{
-		"day-dbs",
-		"run archive --company demo",
-		"explain " + day,
-	} {
-		fmt.Fprintf(c.errOut, "  %s %s\n", self(), command)
-	}
-	fmt.Fprintln(c.errOut)
 }
 
 // printAccess prints what the other commands need to reach the server.

@@ -330,7 +330,7 @@ func TestDemoIsCalledWrongly(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"demo --days 20":               "--days: want 35 or more",
-		"demo --days 8 --ttl-days 0":   "--days: want",
+		"demo --days 8 --ttl-days 0":   "--ttl-days: want",
 		"demo --days 8 --ttl-days 3 x": "demo takes no arguments",
 	} {
 		p := start(t, args)

@@ -75,7 +75,10 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	case errors.Is(err, errQuiet):
 		return exitFailed
 	case errors.As(err, &usage):
-		fmt.Fprintln(c.errOut, "error:", oneLine(err))
+		// Several settings that are wrong are a line each.
+		for line := range strings.Lines(usage.Error()) {
+			fmt.Fprintln(c.errOut, "error:", strings.TrimSpace(line))
+		}
 		return exitUsage
 	case errors.As(err, &refused):
 		fmt.Fprintln(c.errOut, "error:", oneLine(err))

@@ -167,6 +167,15 @@ func TestWrongCalls(t *testing.T) {
 		}
 		return less
 	}
+	serving := map[string]string{
+		databaseVariable:        "postgres://127.0.0.1/rollingd",
+		couchVariable:           "http://admin:secret@127.0.0.1:5984",
+		"ROLLINGD_ADMIN_TOKENS": "ana=operator:0123456789abcdef",
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		env  map[string]string
@@ -188,15 +197,37 @@ func TestWrongCalls(t *testing.T) {
 		{"crons --token-file /nowhere", env, "--token-file"},
 		{"crons --url localhost:8080", env, urlVariable},
 		{"migrate", env, databaseVariable},
-		{"serve", env, "ROLLINGD_ENV"},
+		{"serve", serving, "ROLLINGD_ENV"},
+		{"demo --ttl-days 0", env, "--ttl-days"},
+		{"demo --days 3", env, "--days"},
+		{"dev --listen 127.0.0.1:0 --data " + file + "/x", env, "--data"},
+		{"dev --listen 127.0.0.1:0", map[string]string{databaseVariable: "mysql://x"}, databaseVariable},
+		{"dev --listen 127.0.0.1:0", map[string]string{couchVariable: "http://127.0.0.1:5984"}, couchVariable},
 	} {
 		code, out, errOut := call(t.Context(), c.env, strings.Fields(c.args)...)
+		errOut = strings.TrimPrefix(errOut, "starting the stores…\n")
 		if code != exitUsage || out != "" || strings.Count(errOut, "\n") != 1 || !strings.Contains(errOut, c.want) {
 			t.Errorf("%s: code %d, %q, %q", c.args, code, out, errOut)
 		}
 	}
 	if len(server.asked) > 0 {
 		t.Errorf("asked for %v", server.asked)
+	}
+}
+
+// TestSeveralWrongSettings are a line each.
+func TestSeveralWrongSettings(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ROLLINGD_ENV": "Prod_1", "DAY_DB_TTL_DAYS": "0"}
+	code, out, errOut := call(t.Context(), env, "serve")
+	lines := strings.Split(strings.TrimSpace(errOut), "\n")
+	if code != exitUsage || out != "" || len(lines) != 5 {
+		t.Fatalf("code %d, %q, %q", code, out, errOut)
+	}
+	for i, variable := range []string{"DAY_DB_TTL_DAYS", "ROLLINGD_ENV", databaseVariable, couchVariable, "ROLLINGD_ADMIN_TOKENS"} {
+		if !strings.HasPrefix(lines[i], "error: "+variable+": want ") {
+			t.Errorf("line %d is %q, want %s", i, lines[i], variable)
+		}
 	}
 }
 
@@ -237,7 +268,7 @@ func TestHelpIsComplete(t *testing.T) {
 			t.Errorf("%s: help is incomplete", cmd.CommandPath())
 		}
 		for _, line := range strings.Split(cmd.Long+"\n"+cmd.Example, "\n") {
-			if len([]rune(line)) > 120 {
+			if len([]rune(line)) > 100 {
 				t.Errorf("%s: wide line in help: %s", cmd.CommandPath(), line)
 			}
 		}

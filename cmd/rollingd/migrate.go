@@ -15,8 +15,8 @@ func (c *cli) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Apply the migrations of the primary's Postgres",
-		Long: `Apply the pending migrations to the Postgres that ` + databaseVariable + ` names. "rollingd serve" does the
-same when it starts. Servers that start together take turns.
+		Long: `Apply the pending migrations to the Postgres that ` + databaseVariable + ` names. "rollingd serve"
+does the same when it starts. Servers that start together take turns.
 
 With --status it only lists them, and exits with 1 if one is pending.`,
 		Example: `  rollingd migrate
@@ -35,13 +35,13 @@ With --status it only lists them, and exits with 1 if one is pending.`,
 			if status {
 				all, err := pg.Status(cmd.Context(), pool, migrations.Primary())
 				if err != nil {
-					return err
+					return hintDatabase(err)
 				}
 				return c.printMigrations(all)
 			}
 			applied, err := pg.Migrate(cmd.Context(), pool, migrations.Primary())
 			if err != nil {
-				return err
+				return hintDatabase(err)
 			}
 			if len(applied) == 0 {
 				_, err := fmt.Fprintln(c.out, "nothing to do: all migrations are applied")

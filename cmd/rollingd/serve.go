@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/rollingd/rollingd/internal/app"
@@ -40,7 +42,7 @@ Settings, from the environment:
 // serveUntilStopped runs a server until ctx ends or it fails by itself.
 func serveUntilStopped(ctx context.Context, cfg config, server *app.App) error {
 	if err := server.Start(ctx); err != nil {
-		return err
+		return hintDatabase(err)
 	}
 	var failure error
 	select {
@@ -54,6 +56,15 @@ func serveUntilStopped(ctx context.Context, cfg config, server *app.App) error {
 	err := errors.Join(failure, server.Stop(stopping))
 	if err == nil {
 		cfg.Logger.InfoContext(ctx, "stopped")
+	}
+	return err
+}
+
+// hintDatabase names the variable to look at when no connection to Postgres
+// could be made, for whatever reason.
+func hintDatabase(err error) error {
+	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) {
+		return fmt.Errorf("%w; does Postgres run, and is %s right?", err, databaseVariable)
 	}
 	return err
 }

@@ -40,7 +40,7 @@ var settings = []setting{
 		text(func(c *config) *string { return &c.DatabaseURL })},
 	{"ROLLINGD_COUCHDB_URL", "CouchURL", "", "CouchDB, as an administrator: http://user:password@host:port",
 		text(func(c *config) *string { return &c.CouchURL })},
-	{"ROLLINGD_ADMIN_TOKENS", "AdminTokens", "", "actor=role:token,… with the roles viewer, operator, destroyer; tokens of 16 characters and more",
+	{"ROLLINGD_ADMIN_TOKENS", "AdminTokens", "", "actor=role:token,… with the roles viewer, operator, destroyer; tokens of 16 characters or more",
 		text(func(c *config) *string { return &c.AdminTokens })},
 	{"ROLLINGD_LISTEN_ADDR", "ListenAddr", app.DefaultListenAddr, "host:port of the HTTP server",
 		text(func(c *config) *string { return &c.ListenAddr })},
@@ -119,7 +119,7 @@ func choice(choices map[string]func(*config)) func(*config, string) error {
 }
 
 // configure reads the environment and returns a server with these options. All
-// settings that are wrong are named in one error of one line.
+// settings that are wrong are named in one error, a line each.
 func (c *cli) configure() (config, *app.App, error) {
 	cfg := config{logFormat: "text", stopTimeout: defaultStopTimeout}
 	var problems []string
@@ -142,16 +142,33 @@ func (c *cli) configure() (config, *app.App, error) {
 		return config{}, nil, err
 	}
 	if invalid != nil {
-		for _, p := range invalid.Problems {
-			if !reported[p.Option] {
-				problems = append(problems, variableOf(p.Option)+": "+p.Want)
-			}
-		}
+		problems = append(problems, problemsOf(invalid, reported)...)
 	}
 	if len(problems) > 0 {
-		return config{}, nil, &usageError{errors.New(strings.Join(problems, "; "))}
+		return config{}, nil, wrongSettings(problems)
 	}
 	return cfg, a, nil
+}
+
+// problemsOf names the variables of options that have no usable value, but for
+// those that were reported.
+func problemsOf(invalid *app.InvalidError, reported map[string]bool) []string {
+	var problems []string
+	for _, p := range invalid.Problems {
+		if !reported[p.Option] {
+			problems = append(problems, variableOf(p.Option)+": "+p.Want)
+		}
+	}
+	return problems
+}
+
+// wrongSettings is an error with a line for each problem.
+func wrongSettings(problems []string) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = errors.New(p)
+	}
+	return &usageError{errors.Join(errs...)}
 }
 
 func variableOf(option string) string {

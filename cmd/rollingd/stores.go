@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -39,6 +40,9 @@ func (c *cli) startStores(ctx context.Context, dir string) (*stand, error) {
 		CouchDBURL:  c.getenv(couchVariable),
 		Durable:     dir != "",
 	}
+	if err := checkGiven(opts.DatabaseURL, opts.CouchDBURL); err != nil {
+		return nil, err
+	}
 	s.given = opts.DatabaseURL != "" || opts.CouchDBURL != ""
 	if opts.CouchDBURL == "" {
 		s.proxySecret = randomToken()
@@ -47,6 +51,21 @@ func (c *cli) startStores(ctx context.Context, dir string) (*stand, error) {
 	var err error
 	s.Stack, err = devstack.StartStack(ctx, opts)
 	return s, err
+}
+
+// checkGiven refuses stores of the environment that no server can use, before
+// private ones are started beside them.
+func checkGiven(databaseURL, couchURL string) error {
+	_, err := app.New(app.Options{
+		Env:         devEnv,
+		DatabaseURL: cmp.Or(databaseURL, "postgres://127.0.0.1/postgres"),
+		CouchURL:    cmp.Or(couchURL, "http://admin:secret@127.0.0.1:5984"),
+		AdminTokens: "dev=destroyer:" + randomToken(),
+	})
+	if invalid := (*app.InvalidError)(nil); errors.As(err, &invalid) {
+		return wrongSettings(problemsOf(invalid, nil))
+	}
+	return err
 }
 
 // serve starts the server on the stores; opts need neither of them.
@@ -61,7 +80,7 @@ func (s *stand) serve(ctx context.Context, opts app.Options) error {
 		return err
 	}
 	if err := server.Start(ctx); err != nil {
-		return err
+		return hintDatabase(err)
 	}
 	s.server = server
 	return nil

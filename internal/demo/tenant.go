@@ -13,41 +13,49 @@ var centro = restaurant{company: "demo", id: "centro"}
 
 // Tenant makes sure that a server has one restaurant whose days rotate, with an
 // ACTIVE day and a few documents in it, and returns the name of that day's
-// database. Of opts it needs no Days. What is there already stays as it is.
-func Tenant(ctx context.Context, opts Options) (dayDB string, err error) {
+// database. Of opts it needs no Days. What is there already stays as it is; if
+// the rotation finds that it is not as it should be, faults says what, and no
+// documents are made.
+func Tenant(ctx context.Context, opts Options) (dayDB string, faults []string, err error) {
 	pool, err := pgxpool.New(ctx, opts.Database)
 	if err != nil {
-		return "", fmt.Errorf("connect to Postgres: %w", err)
+		return "", nil, fmt.Errorf("connect to Postgres: %w", err)
 	}
 	defer pool.Close()
 	couch, err := newCouchDB(opts.CouchDB)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	p := newPlay(opts, couch, pool)
 	s := p.newShop(centro)
 	if there, err := couch.exists(ctx, legacyDB(opts.Env)); err != nil {
-		return "", err
+		return "", nil, err
 	} else if !there {
 		if err := p.createLegacy(ctx, s); err != nil {
-			return "", err
+			return "", nil, err
 		}
 		if err := p.seedCatalogue(ctx, s, legacyDB(opts.Env)); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	if err := p.admin.register(ctx, centro, zones[0]); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := p.admin.switchOn(ctx, centro.company); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := p.cron(ctx, "rolling-db-rotate", ""); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if len(p.faults) > 0 {
-		return "", fmt.Errorf("the first rotation: %s", p.faults[0])
+		return "", p.faults, nil
 	}
+	dayDB, err = p.firstShift(ctx, s)
+	return dayDB, nil, err
+}
+
+// firstShift has a till work on the current day if nobody has yet.
+func (p *play) firstShift(ctx context.Context, s *shop) (dayDB string, err error) {
 	day, db, err := s.tills[0].current(ctx)
 	if err != nil {
 		return "", err
@@ -55,7 +63,7 @@ func Tenant(ctx context.Context, opts Options) (dayDB string, err error) {
 	var info struct {
 		Documents int64 `json:"doc_count"`
 	}
-	if err := couch.json(ctx, http.MethodGet, dbPath(db), nil, &info); err != nil || info.Documents > 0 {
+	if err := p.couch.json(ctx, http.MethodGet, dbPath(db), nil, &info); err != nil || info.Documents > 0 {
 		return db, err
 	}
 	_, err = (&shift{till: s.tills[0], day: day, db: db}).work(ctx, true)
