@@ -14,7 +14,8 @@ func (c *cli) cronsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crons",
 		Short: "List the crons; pause and resume them",
-		Long: `List the crons, each in every time zone in use, with their next and last runs.
+		Long: `List the crons, each in every time zone in use, with their next and last runs. A last run is marked
+"dry" if it was one, and "part" if it was of one company or restaurant.
 
 Needs the role viewer. Times are in UTC.`,
 		Example: `  rollingd crons
@@ -43,7 +44,8 @@ func (c *cli) pauseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause NAME",
 		Short: "Keep a cron from running",
-		Long: `Keep a cron from running, by schedule or by hand, until it is resumed. A run that is under way goes on.
+		Long: `Keep a cron from running, by schedule or by hand, until it is resumed. A run that is under way
+goes on.
 
 Needs the role operator.`,
 		Example: `  rollingd crons pause rolling-db-drop-eval --reason "INC-1234"`,
@@ -109,10 +111,10 @@ func (c *cli) printCrons(answer []byte, asJSON bool) error {
 		case e.Running:
 			next = "running"
 		case e.NextRunAt != nil:
-			next = shortTime(*e.NextRunAt)
+			next = shortestTime(*e.NextRunAt)
 		}
 		if e.LastRun != nil {
-			last = fmt.Sprintf("%s %s", shortTime(e.LastRun.StartedAt), e.LastRun.State)
+			last = fmt.Sprintf("%s %s%s", shortTime(e.LastRun.StartedAt), e.LastRun.State, narrowness(*e.LastRun))
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.Name, e.Schedule, e.Zone, next, last)
 	}
@@ -128,4 +130,16 @@ func (c *cli) printCrons(answer []byte, asJSON bool) error {
 		fmt.Fprintf(c.out, "%s: paused by %s since %s: %s\n", e.Name, e.Pause.Actor, shortTime(e.Pause.Since), e.Pause.Reason)
 	}
 	return nil
+}
+
+// narrowness marks a run after which others are still to come: a rehearsal, or
+// one of a part of the fleet.
+func narrowness(r cron.Run) string {
+	switch {
+	case r.DryRun:
+		return ", dry"
+	case r.Scope.CompanyID != "":
+		return ", part"
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,8 +20,9 @@ func (c *cli) dayDBsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "day-dbs",
 		Short: "List day databases",
-		Long: `List day databases: their state, age, documents in CouchDB and in the archive, which of the three
-locks are green, and what happens next. "rollingd explain" says more of one.
+		Long: `List day databases: their state, age, and what happens next; as of the last evaluation, the
+documents in CouchDB and in the archive, and which of the three locks are green. "rollingd explain"
+says more of one.
 
 Needs the role viewer. Times are in UTC.`,
 		Example: `  rollingd day-dbs --company acme --state DRAINING
@@ -96,8 +98,12 @@ func (c *cli) printDayDBs(all []json.RawMessage) error {
 		if d.Hold != nil {
 			held = "held"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%dd\t%d\t%d\t%s\t%s\t%s\n",
-			name, d.State, d.AgeDays, d.Documents, d.Archived, lockMarks(d.Locks), held, nextWords(d.Next))
+		documents, archived := "-", "-"
+		if d.Locks != nil {
+			documents, archived = strconv.FormatInt(d.Documents, 10), strconv.FormatInt(d.Archived, 10)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%dd\t%s\t%s\t%s\t%s\t%s\n",
+			name, d.State, d.AgeDays, documents, archived, lockMarks(d.Locks), held, nextWords(d.Next))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -132,7 +138,7 @@ func nextWords(n guard.Next) string {
 	if n.When == nil {
 		return n.Action
 	}
-	return n.Action + " " + n.When.UTC().Format("01-02 15:04")
+	return n.Action + " " + shortestTime(*n.When)
 }
 
 func (c *cli) explainCommand() *cobra.Command {
@@ -174,13 +180,25 @@ func (c *cli) printExplanation(answer []byte, asJSON bool) error {
 		fmt.Fprintln(&b, line)
 	}
 	if len(d.History) > 0 {
-		fmt.Fprintln(&b, "history:")
+		fmt.Fprintln(&b, "history (UTC):")
 		for _, line := range d.History {
-			fmt.Fprintf(&b, "  %s  %-9s -> %s by %s\n", shortTime(line.At), line.Event, line.To, line.Actor)
+			fmt.Fprintf(&b, "  %s  %-11s -> %s by %s%s\n", shortTime(line.At), line.Event, line.To, line.Actor, reasonIn(line.Evidence))
 		}
 	}
 	_, err := fmt.Fprint(c.out, b.String())
 	return err
+}
+
+// reasonIn is the reason that a person gave for an event.
+func reasonIn(evidence json.RawMessage) string {
+	var given struct {
+		Reason string `json:"reason"`
+	}
+	// The evidence of other events has other shapes.
+	if json.Unmarshal(evidence, &given) != nil || given.Reason == "" {
+		return ""
+	}
+	return ": " + given.Reason
 }
 
 func (c *cli) holdCommand() *cobra.Command {
@@ -232,8 +250,8 @@ func (c *cli) restoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DAY_DB",
 		Short: "Rebuild a dropped day from the archive",
-		Long: `Rebuild a dropped day from the archive, with the same ids and revisions, into a new database under another
-name, which no device reaches and nothing drops. Delete it by hand when you are done.
+		Long: `Rebuild a dropped day from the archive, with the same ids and revisions, into a new database under
+another name, which no device reaches and nothing drops. Delete it by hand when you are done.
 
 Needs the role operator. It takes as long as the day is large.`,
 		Example: `  rollingd restore prod_acme_centro_daily_20261101 --reason "audit 2026-31"`,
@@ -268,6 +286,9 @@ Needs the role operator. It takes as long as the day is large.`,
 	}
 	return cmd
 }
+
+// shortestTime is a time in UTC within a year from now, to the minute.
+func shortestTime(t time.Time) string { return t.UTC().Format("01-02 15:04") }
 
 // shortTime is a time in UTC, to the minute.
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }

@@ -12,9 +12,9 @@ func (c *cli) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine the server and what it depends on",
-		Long: `Examine the server and what it depends on: Postgres, CouchDB and its settings, databases that should not be
-there, time zones, the crons and their last runs. Each line is ok, warn or fail, with what to do.
-It exits with 1 if a line is fail.
+		Long: `Examine the server and what it depends on: Postgres, CouchDB and its settings, databases that should
+not be there, time zones, the crons and their last whole runs. Each line is ok, warn or fail, with
+what to do. It exits with 1 if a line is fail.
 
 Needs the role viewer.`,
 		Example: `  rollingd doctor`,

@@ -19,8 +19,8 @@ func (c *cli) flagsCommand() *cobra.Command {
 		Short: "Show or change the flags of a company",
 		Long: `Show or change the flags of a company; what is not named stays as it is.
 
---rolling-db turns on rotation, the warming of core, and, once every restaurant is ready, the routing
-of its devices. Turning it off un-routes them at once and stops every destructive step, and
+--rolling-db turns on rotation, the warming of core, and, once every restaurant is ready, the
+routing of its devices. Turning it off un-routes them at once and stops every destructive step, and
 turns --rolling-db-drop off with it.
 --rolling-db-drop permits the drop of days that are archived, proven and old enough.
 
@@ -130,7 +130,8 @@ func (c *cli) putRestaurantCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put COMPANY RESTAURANT",
 		Short: "Register a restaurant, or change it",
-		Long: `Register a restaurant, or change what is named of one that is registered. Ids are 1 to 64 of a-z, 0-9 and -.
+		Long: `Register a restaurant, or change what is named of one that is registered. Ids are 1 to 64 of the
+characters a-z, 0-9 and -.
 
 Needs the role operator.`,
 		Example: `  rollingd restaurants put acme centro

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollingd/rollingd/internal/cron"
+	"github.com/rollingd/rollingd/internal/run"
 )
 
 // lookEvery is how often a run that is waited for is looked at.
@@ -104,7 +105,7 @@ func (c *cli) awaitRun(ctx context.Context, api *client, id int64) ([]byte, cron
 			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: interrupted", id)
 		}
 		if err != nil {
-			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: %w", id, err)
+			return nil, cron.Run{}, fmt.Errorf("run %d was started and cannot be watched any more: %w; GET /admin/runs/%d will tell how it ended", id, err, id)
 		}
 		var r cron.Run
 		if err := decode(answer, &r); err != nil {
@@ -148,8 +149,16 @@ func (c *cli) printRun(r cron.Run) error {
 		took = " in " + r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond).String()
 	}
 	fmt.Fprintf(&b, "%s: run %d %s%s%s\n", r.Cron, r.ID, r.State, took, dry)
-	for _, name := range slices.Sorted(maps.Keys(r.Counters)) {
-		fmt.Fprintf(&b, "  %-24s %d\n", name, r.Counters[name])
+	names := slices.Sorted(maps.Keys(r.Counters))
+	width := 24
+	for _, name := range names {
+		width = max(width, len(name))
+	}
+	for _, name := range names {
+		fmt.Fprintf(&b, "  %-*s %d\n", width, name, r.Counters[name])
+	}
+	if len(r.Counters)+len(r.Changes)+len(r.Failures) == 0 {
+		fmt.Fprintln(&b, "  nothing was to be done")
 	}
 	if len(r.Changes) > 0 {
 		title := "changes"
@@ -157,7 +166,9 @@ func (c *cli) printRun(r cron.Run) error {
 			title = "would change"
 		}
 		fmt.Fprintf(&b, "%s:\n", title)
-		for _, change := range r.Changes {
+		// Workers report in any order; the moves of one day stay in theirs.
+		changes := slices.SortedStableFunc(slices.Values(r.Changes), func(x, y run.Change) int { return strings.Compare(x.DBName, y.DBName) })
+		for _, change := range changes {
 			fmt.Fprintf(&b, "  %s  %s -> %s (%s)\n", change.DBName, change.From, change.To, change.Event)
 		}
 	}
