@@ -130,6 +130,9 @@ func reconciled(rec archive.Reconciliation) Lock2 {
 		{CodeAttachments, rec.Attachments},
 		{CodeRejected, rec.Rejected},
 		{CodePending, archive.Delta{Count: rec.Pending, IDs: []string{}}},
+		// A day database begins without purges. One is red for good, since nobody
+		// can tell any more what was purged before it was archived.
+		{CodePurged, archive.Delta{Count: rec.Info.PurgeSeq, IDs: []string{}}},
 	} {
 		if c.delta.Count > 0 {
 			reasons = append(reasons, Reason{Code: c.code, Count: c.delta.Count, DocIDs: c.delta.IDs})

@@ -395,6 +395,28 @@ func TestNeverDropped(t *testing.T) {
 	}
 }
 
+// TestPurgedBeforeItWasArchived: the feed never shows what was purged, so the
+// day stays, although all that is left of it is archived.
+func TestPurgedBeforeItWasArchived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 2)
+	w.request(http.MethodPost, d.Name+"/_purge", map[string][]string{"order-0": {w.acked["order-0"]}})
+	delete(w.acked, "order-0")
+	g := w.guard(parts{})
+	for range 3 {
+		w.mustNight(g)
+	}
+	x, err := g.Explain(t.Context(), d.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.State != daydb.Draining || x.Locks.Lock2.Green || !strings.Contains(strings.Join(x.Summary, "\n"), "1 purge:") {
+		t.Errorf("the day is %s:\n%s", x.State, strings.Join(x.Summary, "\n"))
+	}
+}
+
 // TestGhosts: a database that the ledger calls DROPPED or does not know raises
 // an alarm every night; look-alikes of other environments do not.
 func TestGhosts(t *testing.T) {
