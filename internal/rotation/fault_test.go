@@ -75,7 +75,18 @@ func (w *world) runBroken(b *breaker, scope run.Scope) *run.Report {
 	if err != nil && ctx.Err() == nil {
 		w.Fatal(err)
 	}
+	// A process that died holds its leases until they end.
+	if ctx.Err() != nil {
+		w.expireLeases()
+	}
 	return report
+}
+
+func (w *world) expireLeases() {
+	w.Helper()
+	if _, err := w.pool.Exec(w.Context(), `update leases set expires_at = now()`); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // stock fills the legacy database with one of each kind for a restaurant.

@@ -78,7 +78,7 @@ type documents interface {
 
 const (
 	defaultWorkers   = 8
-	defaultLeaseWait = 10 * time.Second
+	defaultLeaseWait = time.Minute
 )
 
 // Options of a rotator; all but the last three are required.
@@ -93,7 +93,8 @@ type Options struct {
 	// Workers is how many restaurants are rotated at a time; default 8.
 	Workers int
 	// LeaseWait is how long to wait for a restaurant that another run works on;
-	// default 10s.
+	// default 1m. It should exceed the time that a lease lasts: a run that catches
+	// up for a process that died has to wait for the leases of the dead.
 	LeaseWait time.Duration
 }
 
