@@ -114,14 +114,14 @@ func checkFree(ctx context.Context, address string) error {
 	}
 }
 
-// printDev prints where everything is. A tenant with faults is somebody's
-// experiment of before: the server is there to look at it.
+// printDev prints where everything is. Faults are what somebody broke before:
+// the server is there to look at it.
 func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 	fmt.Fprintf(c.errOut, "\nrollingd is ready. Ctrl-C stops everything.\n\n")
-	c.printStores(s)
+	c.printStores(s, s.DatabaseURL)
 	commands := []string{"day-dbs", "run archive --company demo"}
 	if len(faults) > 0 {
-		fmt.Fprintf(c.errOut, "\nThe company demo is not as it should be; another --data folder begins anew:\n\n")
+		fmt.Fprintf(c.errOut, "\nThe first rotation found things out of place; another --data folder begins anew:\n\n")
 		for _, fault := range faults {
 			fmt.Fprintf(c.errOut, "  %s\n", fault)
 		}
@@ -138,11 +138,11 @@ func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 
 // printStores prints where the server and its stores answer, passwords of
 // private stores included: there is no other way to learn them.
-func (c *cli) printStores(s *stand) {
+func (c *cli) printStores(s *stand, database string) {
 	for _, line := range [][2]string{
 		{"server", "http://" + s.server.Addr()},
 		{"CouchDB", s.CouchDBURL + "  (" + s.CouchDB + ")"},
-		{"Postgres", s.DatabaseURL + "  (" + s.Postgres + ")"},
+		{"Postgres", database + "  (" + s.Postgres + ")"},
 	} {
 		fmt.Fprintf(c.errOut, "  %-10s %s\n", line[0], line[1])
 	}

@@ -185,7 +185,8 @@ func (c *cli) printRun(r cron.Run) error {
 			if where != "" {
 				where += "  "
 			}
-			fmt.Fprintf(&b, "  %s%s: %s\n", where, f.Step, f.Error)
+			// Errors mostly begin with the step that they are of.
+			fmt.Fprintf(&b, "  %s%s: %s\n", where, f.Step, strings.TrimPrefix(f.Error, f.Step+": "))
 		}
 	}
 	_, err := fmt.Fprint(c.out, b.String())

@@ -238,7 +238,8 @@ func lastFailure(r cron.Run) string {
 		return "no failure is on record"
 	}
 	f := r.Failures[len(r.Failures)-1]
-	return f.Step + ": " + f.Error
+	// Errors mostly begin with the step that they are of.
+	return f.Step + ": " + strings.TrimPrefix(f.Error, f.Step+": ")
 }
 
 // some joins the first few names.
