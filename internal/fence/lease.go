@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollingd/rollingd/internal/pg"
 )
 
 var (
@@ -63,7 +65,8 @@ type Lease struct {
 
 // Acquire takes the lease of this name, or returns a HeldError. An expired
 // lease is taken over under a new token. A take-over waits for the end of every
-// transaction that has passed Check, so the two never overlap.
+// transaction that has passed Check, so the two never overlap; one that is still
+// open at the session's lock_timeout counts as held.
 func (l *Leases) Acquire(ctx context.Context, name string) (Lease, error) {
 	lease := Lease{Name: name}
 	err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
@@ -97,10 +100,28 @@ func (l *Leases) Acquire(ctx context.Context, name string) (Lease, error) {
 			returning token`,
 			pgx.NamedArgs{"name": name, "holder": l.holder, "ttl": l.ttl}).Scan(&lease.Token)
 	})
+	if pg.Code(err) == lockNotAvailable {
+		err = l.occupied(ctx, name, err)
+	}
 	if err != nil {
 		return Lease{}, fmt.Errorf("acquire lease %s: %w", name, err)
 	}
 	return lease, nil
+}
+
+// lockNotAvailable is the SQLSTATE of a wait that reached lock_timeout.
+const lockNotAvailable = "55P03"
+
+// occupied makes a HeldError of a wait that took too long: a transaction of the
+// holder's is open, be its lease over or not. A process that was suspended in
+// the middle of one keeps it until Postgres ends its session.
+func (l *Leases) occupied(ctx context.Context, name string, cause error) error {
+	held := HeldError{Name: name}
+	err := l.pool.QueryRow(ctx, `select holder, expires_at from leases where name = $1`, name).Scan(&held.Holder, &held.ExpiresAt)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return errors.Join(cause, err)
+	}
+	return fmt.Errorf("%w: %w", &held, cause)
 }
 
 // Check fails with ErrLost unless the lease is still this job's. Every

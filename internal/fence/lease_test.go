@@ -267,3 +267,40 @@ func TestHoldWait(t *testing.T) {
 		t.Errorf("after the release: %v", err)
 	}
 }
+
+// A holder that is suspended within a transaction keeps its lease past its end:
+// until Postgres ends its session, whoever asks is told that it is held.
+func TestLeaseOfAnOpenTransactionIsHeld(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	pool := pgtest.Open(t, dsn)
+	lease := acquire(t, fence.New(pool, "ana", short), "sweep")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Check(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, pool, "sweep")
+
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "100ms"
+	impatient, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer impatient.Close()
+	ben := fence.New(impatient, "ben", long)
+	var held *fence.HeldError
+	if _, err := ben.Acquire(t.Context(), "sweep"); !errors.As(err, &held) || held.Holder != "ana" || held.Name != "sweep" {
+		t.Errorf("Acquire: %v", err)
+	}
+	if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, ben, "sweep")
+}
