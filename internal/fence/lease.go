@@ -14,9 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/rollingd/rollingd/internal/pg"
 )
 
 var (
@@ -100,7 +99,8 @@ func (l *Leases) Acquire(ctx context.Context, name string) (Lease, error) {
 			returning token`,
 			pgx.NamedArgs{"name": name, "holder": l.holder, "ttl": l.ttl}).Scan(&lease.Token)
 	})
-	if pg.Code(err) == lockNotAvailable {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable {
 		err = l.occupied(ctx, name, err)
 	}
 	if err != nil {
