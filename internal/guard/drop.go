@@ -39,8 +39,12 @@ const (
 	gonePause  = 50 * time.Millisecond
 )
 
-// intend is the line in the history that precedes every DELETE.
-const intend daydb.Event = "intend_drop"
+// The lines in the history that precede every DELETE, and that follow one which
+// did not work.
+const (
+	intend  daydb.Event = "intend_drop"
+	callOff daydb.Event = "call_off_drop"
+)
 
 // drop takes a sealed day that an evaluation has just found eligible:
 //
@@ -93,6 +97,23 @@ func (w work) drop(ctx context.Context, d daydb.DayDB, pos archive.Position) err
 		}
 	}
 	return at("drop", err)
+}
+
+// callOff takes back the intention of a drop that did not happen: the database
+// is there. If it is deleted from now on, it was not by that drop.
+func (w work) callOff(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
+	err := w.tx(ctx, d, func(tx pgx.Tx, now daydb.DayDB) error {
+		if err := daydb.Update(ctx, tx, now, w.mark.Token, `drop_intended_at = null`, nil); err != nil {
+			return err
+		}
+		if err := daydb.Note(ctx, tx, now, callOff, w.mark, map[string]any{"intendedAt": now.DropIntendedAt}); err != nil {
+			return err
+		}
+		var err error
+		d, err = daydb.Load(ctx, tx, d.Name)
+		return err
+	})
+	return d, err
 }
 
 // settled reports whether the seal is old enough, by Postgres' clock.

@@ -101,7 +101,7 @@ func (g *Guard) due(d daydb.DayDB, e Evaluation) bool {
 	case d.State == daydb.Archived:
 		return e.Eligible || d.SealStartedAt != nil
 	default:
-		return e.Eligible
+		return e.Eligible || d.DropIntendedAt != nil
 	}
 }
 
@@ -148,6 +148,11 @@ func (g *Guard) step(ctx context.Context, r run.Run, name string, today daydb.Da
 	w := work{guard: g, run: r, lease: lease, mark: r.Mark(lease)}
 	if gone, err := w.absent(ctx, d, today); gone || err != nil {
 		return err
+	}
+	if d.DropIntendedAt != nil {
+		if d, err = w.callOff(ctx, d); err != nil {
+			return at("drop", err)
+		}
 	}
 	if d.State != daydb.Droppable {
 		leftOver, err := w.leftOver(ctx, d)

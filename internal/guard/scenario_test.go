@@ -395,6 +395,38 @@ func TestNeverDropped(t *testing.T) {
 	}
 }
 
+// TestDropThatFailedIsCalledOff: a committed drop whose DELETE never arrived, a
+// hold, and a database that somebody then deletes: that was not the drop.
+func TestDropThatFailedIsCalledOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 1)
+	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
+	_, _ = w.night(w.guard(parts{transport: &faultyTransport{decide: func(_ int64, req *http.Request) fault {
+		if req.Method == http.MethodDelete {
+			return fails
+		}
+		return passes
+	}}}))
+	if d = w.day(d.Name); d.State != daydb.Droppable || d.DropIntendedAt == nil {
+		t.Fatalf("the row says %+v", d)
+	}
+	w.tx(func(tx pgx.Tx) error {
+		_, err := daydb.SetHold(t.Context(), tx, d.Name, "a lawyer called", "ops")
+		return err
+	})
+	w.mustNight(w.guard(parts{}))
+	if d = w.day(d.Name); d.DropIntendedAt != nil {
+		t.Errorf("the drop is still intended: %+v", d)
+	}
+	w.request(http.MethodDelete, d.Name, nil)
+	report, err := w.night(w.guard(parts{}))
+	if err != nil || len(report.Failures()) != 1 || w.day(d.Name).State != daydb.Droppable {
+		t.Errorf("the day is %s: %v, %+v", w.day(d.Name).State, err, report.Failures())
+	}
+}
+
 // TestPurgedBeforeItWasArchived: the feed never shows what was purged, so the
 // day stays, although all that is left of it is archived.
 func TestPurgedBeforeItWasArchived(t *testing.T) {
