@@ -199,13 +199,17 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 // restaurant's zone.
 func (g *Guard) next(d daydb.DayDB, c circumstances, x Explanation) Next {
 	night := nextNight(c)
+	rotates := d.State == daydb.Prewarmed || d.State == daydb.Active
+	if rotates && !c.flags.RollingDb {
+		return Next{"none", nil, fmt.Sprintf("rollingDb of %s is off: nothing is rotated", d.CompanyID)}
+	}
 	switch d.State {
 	case daydb.Prewarmed:
 		begins := time.Date(0, 1, 1, daydb.RolloverHour, 0, 0, 0, time.UTC).Format("15:04")
-		return Next{"activate", nil, fmt.Sprintf("rolling-db-rotate makes it ACTIVE when business day %s begins, at %s in %s",
+		return Next{"activate", rotationOf(c, d.BusinessDay), fmt.Sprintf("rolling-db-rotate makes it ACTIVE when business day %s begins, at %s in %s",
 			d.BusinessDay, begins, c.zone)}
 	case daydb.Active:
-		return Next{"drain", nil, "rolling-db-rotate makes it DRAINING when the next business day begins"}
+		return Next{"drain", rotationOf(c, d.BusinessDay.Add(1)), "rolling-db-rotate makes it DRAINING when the next business day begins"}
 	case daydb.Dropped:
 		return Next{"none", nil, "the database is gone; its documents are in Postgres, and `rollingd restore` rebuilds it"}
 	}
@@ -250,6 +254,17 @@ func nextNight(c circumstances) time.Time { return nightAfter(c, c.now) }
 
 // nightAfter is the guard's first run after t.
 func nightAfter(c circumstances, t time.Time) time.Time { return schedule.Next(t.In(c.zone)).UTC() }
+
+// rotationOf is when a day begins. One that has begun already waits for the next
+// rotation, since the last has not come as far.
+func rotationOf(c circumstances, day daydb.Day) *time.Time {
+	begins := day.Start(c.zone)
+	if begins.Before(c.now) {
+		begins = c.today.Add(1).Start(c.zone)
+	}
+	begins = begins.UTC()
+	return &begins
+}
 
 // nightOf is the guard's first run within a business day, which is the last
 // hour of that day.

@@ -44,7 +44,8 @@ type Lock struct {
 }
 
 func lockOf(reasons []Reason) Lock {
-	return Lock{Green: len(reasons) == 0, Reasons: reasons}
+	// A list that is empty is one in JSON too.
+	return Lock{Green: len(reasons) == 0, Reasons: append([]Reason{}, reasons...)}
 }
 
 // Delta counts where CouchDB and Postgres differ.

@@ -2,8 +2,10 @@ package guard
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/flags"
 )
 
 func day(t testing.TB, s string) daydb.Day {
@@ -82,5 +84,45 @@ func TestEveryCodeHasWords(t *testing.T) {
 	many := Reason{Code: CodeConflict, Count: 12, DocIDs: []string{"a", "b"}}
 	if got, want := many.words(), "12 documents have conflicting revisions: delete the losing ones (a, b, …)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestNextRotation says when a day is activated or drained, which waits for nobody but the clock.
+func TestNextRotation(t *testing.T) {
+	zone, err := time.LoadLocation("America/Santiago")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := circumstances{
+		now:   time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC),
+		zone:  zone,
+		today: day(t, "20261130"),
+		flags: flags.Flags{RollingDb: true},
+	}
+	off := on
+	off.flags.RollingDb = false
+	tomorrow := "2026-12-01T08:00:00Z"
+	for _, tc := range []struct {
+		name   string
+		c      circumstances
+		state  daydb.State
+		day    string
+		action string
+		when   string
+	}{
+		{name: "tomorrow", c: on, state: daydb.Prewarmed, day: "20261201", action: "activate", when: tomorrow},
+		{name: "today", c: on, state: daydb.Active, day: "20261130", action: "drain", when: tomorrow},
+		{name: "left behind by a rotation that failed", c: on, state: daydb.Active, day: "20261128", action: "drain", when: tomorrow},
+		{name: "switched off", c: off, state: daydb.Active, day: "20261130", action: "none"},
+	} {
+		d := daydb.DayDB{State: tc.state, BusinessDay: day(t, tc.day)}
+		got := (&Guard{}).next(d, tc.c, Explanation{})
+		when := ""
+		if got.When != nil {
+			when = got.When.Format(time.RFC3339)
+		}
+		if got.Action != tc.action || when != tc.when {
+			t.Errorf("%s: %s at %q, want %s at %q", tc.name, got.Action, when, tc.action, tc.when)
+		}
 	}
 }
