@@ -23,7 +23,7 @@ demo: ## Play 40 business days of two restaurants; fails if anything was lost
 	go run ./cmd/rollingd demo
 
 .PHONY: dev
-dev: ## Serve on embedded stores with a demo tenant; prints URLs, tokens and what to try
+dev: ## Serve on embedded stores with a demo tenant; prints URLs and what to try
 	go run ./cmd/rollingd dev
 
 ##@ Check
@@ -34,7 +34,7 @@ test: $(TEST_NODE) ## All tests, and the parity of the contracts
 	scripts/verify-contracts-parity.sh
 
 .PHONY: test-couchdb
-test-couchdb: $(TEST_NODE) ## The same against Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, else a private node of the installed one
+test-couchdb: $(TEST_NODE) ## The same on Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, or a private node
 	go run ./scripts/withcouchdb go test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race
@@ -42,7 +42,7 @@ race: $(TEST_NODE) ## All tests under the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## gofmt, go vet, the linters of .golangci.yml, no moving clock in SQL, generated docs
+lint: $(GOLANGCI_LINT) ## gofmt, go vet, golangci-lint, no moving clock in SQL, generated docs
 	go vet ./...
 	$(GOLANGCI_LINT) run ./...
 	@# The clock that moves within a transaction decides nothing here: now() does.
