@@ -129,6 +129,7 @@ Exit codes:
 		c.demoCommand(),
 		c.migrateCommand(),
 		c.runCommand(),
+		c.runsCommand(),
 		c.cronsCommand(),
 		c.dayDBsCommand(),
 		c.explainCommand(),

@@ -105,7 +105,7 @@ func (c *cli) awaitRun(ctx context.Context, api *client, id int64) ([]byte, cron
 			return nil, cron.Run{}, fmt.Errorf("run %d goes on without being watched: interrupted", id)
 		}
 		if err != nil {
-			return nil, cron.Run{}, fmt.Errorf("run %d was started and cannot be watched any more: %w; GET /admin/runs/%d will tell how it ended", id, err, id)
+			return nil, cron.Run{}, fmt.Errorf("run %d was started and cannot be watched any more: %w; `rollingd runs %d` will tell how it ended", id, err, id)
 		}
 		var r cron.Run
 		if err := decode(answer, &r); err != nil {

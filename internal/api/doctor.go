@@ -226,9 +226,9 @@ func checkCron(e cron.Entry) check {
 	said := fmt.Sprintf("run %d %s at %s", last.ID, last.State, last.StartedAt.UTC().Format(timeFormat))
 	switch last.State {
 	case cron.Failed:
-		return fail(name, fmt.Sprintf("GET /admin/runs/%d says why", last.ID), "%s: %s", said, lastFailure(*last))
+		return fail(name, fmt.Sprintf("`rollingd runs %d` says why", last.ID), "%s: %s", said, lastFailure(*last))
 	case cron.Partial:
-		return warn(name, fmt.Sprintf("GET /admin/runs/%d says why", last.ID), "%s, failures: %d, the last: %s", said, len(last.Failures), lastFailure(*last))
+		return warn(name, fmt.Sprintf("`rollingd runs %d` says why", last.ID), "%s, failures: %d, the last: %s", said, len(last.Failures), lastFailure(*last))
 	}
 	return ok(name, "%s", said)
 }

@@ -61,7 +61,7 @@ var known = []struct {
 	advice string
 }{
 	{cron.ErrUnknownCron, http.StatusNotFound, "unknown_cron", "name", "GET /admin/crons lists them"},
-	{cron.ErrUnknownRun, http.StatusNotFound, "unknown_run", "id", "GET /admin/runs lists them"},
+	{cron.ErrUnknownRun, http.StatusNotFound, "unknown_run", "id", "`rollingd runs` lists them"},
 	{cron.ErrRunning, http.StatusConflict, "running", "", "wait until it has ended, one run of a cron goes on at a time"},
 	{cron.ErrPaused, http.StatusConflict, "paused", "", "resume it first"},
 	{cron.ErrStopped, http.StatusServiceUnavailable, "stopping", "", "the server is being stopped; ask again when it is back"},
@@ -74,7 +74,7 @@ var known = []struct {
 	{flags.ErrDropNeedsRolling, http.StatusUnprocessableEntity, "drop_needs_rolling", "rollingDbDrop", "turn rollingDb on as well, or leave rollingDbDrop off"},
 	{archive.ErrNotArchived, http.StatusConflict, "not_archived", "dbName", "run archive first"},
 	{fence.ErrHeld, http.StatusConflict, "lease_held", "", "another run works on it; repeat when that has ended"},
-	{fence.ErrLost, http.StatusServiceUnavailable, "lease_lost", "", "the run was taken over by another process; GET /admin/runs shows how it ended"},
+	{fence.ErrLost, http.StatusServiceUnavailable, "lease_lost", "", "the run was taken over by another process; `rollingd runs` shows how it ended"},
 	{couch.ErrUnavailable, http.StatusServiceUnavailable, "couchdb_unavailable", "", "see `rollingd doctor`, and repeat when CouchDB is back"},
 	{pg.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown", "", "the connection to Postgres was lost in the commit; look whether it happened before you repeat it"},
 	{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable", "", "see /readyz, and repeat when it is back"},

@@ -37,6 +37,8 @@ type Explanation struct {
 	// DropIntendedAt is set once a drop was committed; see the history.
 	DropIntendedAt *time.Time `json:"dropIntendedAt"`
 	Restored       []Restored `json:"restored,omitempty"`
+	// Warnings say what CouchDB has at this moment that is not as it should be.
+	Warnings []string `json:"warnings,omitempty"`
 	// Summary says all of it in words, a line each.
 	Summary []string `json:"summary,omitempty"`
 }
@@ -91,6 +93,7 @@ func (g *Guard) Explain(ctx context.Context, name string) (Explanation, error) {
 	if x.Restored, err = restoredOf(ctx, g.Pool, d.ID); err != nil {
 		return Explanation{}, err
 	}
+	x.Warnings = g.present(ctx, d)
 	x.Summary = summarize(x, around[d.ID])
 	return x, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -232,7 +233,7 @@ func (w work) moved(d daydb.DayDB, event daydb.Event) {
 	if err != nil {
 		return
 	}
-	w.run.Report.Add(string(to), 1)
+	w.run.Report.Add(strings.ToLower(string(to)), 1)
 	w.run.Report.Moved(run.Change{DBName: d.Name, From: d.State, To: to, Event: event})
 	w.guard.Log.Info("day database moved",
 		"day_db", d.Name, "from", d.State, "to", to, "token", w.lease.Token, "run_id", w.run.ID)

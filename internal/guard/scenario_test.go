@@ -395,6 +395,60 @@ func TestNeverDropped(t *testing.T) {
 	}
 }
 
+// TestExplainLooksAtCouchDBNow: what happened to the database since the last
+// evaluation is in the answer.
+func TestExplainLooksAtCouchDBNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.guard(parts{})
+	says := func(d daydb.DayDB, want string) {
+		t.Helper()
+		x, err := g.Explain(t.Context(), d.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(x.Summary, "\n")
+		if got := strings.Contains(text, "WARNING"); got != (want != "") || !strings.Contains(text, want) {
+			t.Errorf("%s: the explanation says, want %q:\n%s", d.State, want, text)
+		}
+	}
+	d := w.draining(40)
+	says(d, "")
+	open := couch.OpenTo(w.r.Role(), d.Generation)
+	for _, wrong := range []struct {
+		security couch.Security
+		want     string
+	}{
+		{couch.OpenTo("everybody", d.Generation), "admits the roles [everybody]"},
+		{couch.Sealed(d.Generation), "knows of no seal"},
+		{couch.Security{Admins: open.Admins, Members: open.Members}, "not the one in the ledger"},
+	} {
+		if err := w.couch.PutSecurity(t.Context(), d.Name, wrong.security); err != nil {
+			t.Fatal(err)
+		}
+		says(d, wrong.want)
+	}
+	if err := w.couch.PutSecurity(t.Context(), d.Name, open); err != nil {
+		t.Fatal(err)
+	}
+	d = w.nights(g, d.Name, daydb.Droppable)
+	says(d, "")
+	if err := w.couch.PutSecurity(t.Context(), d.Name, open); err != nil {
+		t.Fatal(err)
+	}
+	says(d, "seal is broken")
+	_, _ = w.night(g) // Seals again, and says so.
+	d = w.nights(g, d.Name, daydb.Dropped)
+	says(d, "")
+	if _, err := w.couch.Create(t.Context(), d.Name); err != nil {
+		t.Fatal(err)
+	}
+	says(d, "somebody has created it again")
+	gone := w.draining(3)
+	w.request(http.MethodDelete, gone.Name, nil)
+	says(gone, "was not dropped by rollingd")
+}
+
 // TestDropThatFailedIsCalledOff: a committed drop whose DELETE never arrived, a
 // hold, and a database that somebody then deletes: that was not the drop.
 func TestDropThatFailedIsCalledOff(t *testing.T) {

@@ -124,6 +124,9 @@ func summarize(x Explanation, c circumstances) []string {
 	if x.Locks == nil && x.State != daydb.Dropped {
 		lines = append(lines, "It has not been evaluated yet: what it holds, and whether it is still there, is not known.")
 	}
+	for _, warning := range x.Warnings {
+		lines = append(lines, "WARNING: "+warning+".")
+	}
 	if x.Hold != nil {
 		lines = append(lines, fmt.Sprintf("Held by %s since %s: %s", x.Hold.Actor, local(x.Hold.Since), x.Hold.Reason))
 	}
