@@ -20,21 +20,27 @@ import (
 )
 
 // legacy is a single database from before rolling databases, which many tenants
-// share: one pass over its feed archives all that are not routed. The scope of a
-// run chooses databases, never tenants within one, since they share a checkpoint.
+// share: one pass over its feed archives all of them. The scope of a run chooses
+// databases, never tenants within one, since they share a checkpoint.
 type legacy struct {
 	db    string
 	zones map[daydb.Restaurant]*time.Location
+	// leaving says that some of the tenants are routed, and leave as soon as what
+	// rotation has left to the archive is in it.
+	leaving bool
 }
 
-// legacies groups the restaurants that are not routed by legacy database. A
-// restaurant whose zone is unknown is reported and left out; once it is known,
+// legacies groups the restaurants whose finished documents are archived from
+// their legacy database: those that are not routed, and those that are, for as
+// long as rotation has not taken them over or has left something to the archive.
+// A restaurant whose zone is unknown is reported and left out; once it is known,
 // its documents are read from the start.
-func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, report *run.Report) []legacy {
+func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, over map[daydb.Restaurant]handover, report *run.Report) []legacy {
 	byName := make(map[string]int)
 	var all []legacy
 	for _, r := range restaurants {
-		if company[r.CompanyID].DeviceRouted {
+		routed := company[r.CompanyID].DeviceRouted
+		if routed && over[r.Restaurant] == handedOver {
 			continue
 		}
 		zone, err := time.LoadLocation(r.Timezone)
@@ -55,6 +61,7 @@ func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, 
 			all = append(all, legacy{db: r.LegacyDB, zones: make(map[daydb.Restaurant]*time.Location)})
 		}
 		all[i].zones[r.Restaurant] = zone
+		all[i].leaving = all[i].leaving || routed && over[r.Restaurant] == leftToArchive
 	}
 	return all
 }
@@ -91,7 +98,7 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 	if err != nil {
 		return err
 	}
-	if s != nil && slices.Equal(s.tenants, l.tenants()) {
+	if s != nil && slices.Equal(s.tenants, l.tenants()) && !l.leaving {
 		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
 			return err
 		}
@@ -110,13 +117,20 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		if err := a.setTenants(ctx, lease, s, l.tenants()); err != nil {
 			return err
 		}
+		start, err := a.now(ctx)
+		if err != nil {
+			return err
+		}
 		w := a.newWriter(s, lease)
 		// The day of a legacy document may change, and with it the key of its row:
 		// that it is not there yet is for place to find out.
 		w.direct, w.place = false, (&placer{Archiver: a, source: s, zones: l.zones}).place
 		_, err = w.catchUp(ctx, info.InstanceStartTime, l.classify)
 		a.count(ctx, r, l.db, w.tally)
-		return err
+		if err != nil {
+			return err
+		}
+		return a.takeOver(ctx, lease, id, l.tenants(), start)
 	})
 }
 

@@ -24,8 +24,16 @@ func legacyWorld(t *testing.T) (w *world, db string) {
 	return w, db
 }
 
+// route routes a company's devices as rotation does, which has left nothing of
+// what is there to the archive.
 func (w *world) route(company string, routed bool) {
 	w.t.Helper()
+	w.exec(`
+		insert into legacy_copies (company_id, restaurant_id, kind, legacy_db, incarnation, since, completed_at, fencing_token)
+		select company_id, restaurant_id, 'daily', legacy_db, 'x', '1-x', now(), 1
+		from restaurants
+		where company_id = $1
+		on conflict do nothing`, company)
 	err := pgx.BeginFunc(w.t.Context(), w.pool, func(tx pgx.Tx) error {
 		if _, err := flags.Set(w.t.Context(), tx, company, routed, false, "test"); err != nil || !routed {
 			return err

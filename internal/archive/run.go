@@ -31,6 +31,10 @@ func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 	if err != nil {
 		return err
 	}
+	over, err := handovers(ctx, a.pool)
+	if err != nil {
+		return err
+	}
 	days, err := daydb.List(ctx, a.pool, daydb.Filter{
 		CompanyID:    r.Scope.CompanyID,
 		RestaurantID: r.Scope.RestaurantID,
@@ -46,7 +50,7 @@ func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 	}
 	var group errgroup.Group
 	group.SetLimit(a.workers)
-	for _, l := range legacies(restaurants, company, r.Report) {
+	for _, l := range legacies(restaurants, company, over, r.Report) {
 		if !l.anyIn(inScope) {
 			continue
 		}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,8 +25,7 @@ type openDay struct {
 // A document that an open day holds already goes there, whatever has become of
 // it: had a till closed an order offline, and were the closed order put into
 // another day, the open one would keep its day from ever being archived. All
-// others go to the ACTIVE day: after the cutover every one of them, before it
-// those that are not in the archive for good.
+// others go to the ACTIVE day, but for those that are left where they are.
 func (p *pass) forDays(ctx context.Context, c *legacyCopy, entries []entry) (map[string][]entry, error) {
 	destinations := make(map[string][]entry)
 	for _, day := range c.days {
@@ -44,52 +46,64 @@ func (p *pass) forDays(ctx context.Context, c *legacyCopy, entries []entry) (map
 		}
 		entries = rest
 	}
-	settled, err := p.settledDocs(ctx, c, entries)
+	left, err := p.left(ctx, c, entries)
 	if err != nil {
 		return nil, err
 	}
 	active := c.days[0].name
 	for _, e := range entries {
-		if !settled[e.id] {
+		if !left[e.id] {
 			destinations[active] = append(destinations[active], e)
 		}
 	}
 	return destinations, nil
 }
 
-// settledDocs returns which documents need not be carried: those whose winning
-// revision is final and in the archive, without a conflict beside it, and
-// deletions of what neither the archive nor an open day has ever held.
-func (p *pass) settledDocs(ctx context.Context, c *legacyCopy, entries []entry) (map[string]bool, error) {
-	settled := make(map[string]bool)
-	var final []entry
+// left returns which documents are not carried. In a reading for open documents
+// alone those are the finished ones, deletions among them, which the archive
+// takes from the legacy database, and those that a day had which is archived by
+// now. A finished document in conflict is carried all the same, so that somebody
+// sees it. In any other reading only deletions are left, of what neither the
+// archive nor an open day has ever held.
+func (p *pass) left(ctx context.Context, c *legacyCopy, entries []entry) (map[string]bool, error) {
+	left := make(map[string]bool)
+	var branched, open []entry
 	for _, e := range entries {
 		switch {
-		case e.deleted && !e.typed:
-			settled[e.id] = e.archivedRev == "" || e.archivedRev == e.revs[0]
-		case !c.late && (e.terminal || e.deleted):
-			final = append(final, e)
+		case !c.openOnly:
+			left[e.id] = e.deleted && !e.typed && (e.archivedRev == "" || e.archivedRev == e.revs[0])
+		case !e.deleted && !e.terminal:
+			open = append(open, e)
+		default:
+			left[e.id] = true
+			if !e.deleted && len(e.revs) > 1 {
+				branched = append(branched, e)
+			}
 		}
 	}
-	if len(final) == 0 {
-		return settled, nil
-	}
-	archived, err := p.archived(ctx, final)
+	conflicts, err := p.conflicts(ctx, branched)
 	if err != nil {
 		return nil, err
 	}
-	var branched []entry
-	for _, e := range final {
-		doc, ok := archived[e.id]
-		settled[e.id] = ok && doc.rev == e.revs[0] || !ok && e.deleted
-		if settled[e.id] && len(e.revs) > 1 {
-			branched = append(branched, e)
-		}
+	for _, e := range conflicts {
+		left[e.id] = false
 	}
-	if len(branched) == 0 {
-		return settled, nil
+	closed, err := p.closed(ctx, c, append(open, conflicts...))
+	if err != nil {
+		return nil, err
 	}
-	revisions, err := p.couch.Revisions(ctx, p.legacyDB, refs(branched), false)
+	for id := range closed {
+		left[id] = true
+	}
+	return left, nil
+}
+
+// conflicts returns those of the entries that have more than one live leaf.
+func (p *pass) conflicts(ctx context.Context, entries []entry) ([]entry, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	revisions, err := p.couch.Revisions(ctx, p.legacyDB, refs(entries), false)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +113,57 @@ func (p *pass) settledDocs(ctx context.Context, c *legacyCopy, entries []entry) 
 			live[r.ID]++
 		}
 	}
-	for id, n := range live {
-		settled[id] = n <= 1
+	return slices.DeleteFunc(entries, func(e entry) bool { return live[e.id] <= 1 }), nil
+}
+
+// closed returns which of the entries were carried before, into a day that is
+// archived by now with the same or a later revision of them. The legacy database
+// still has them as they were at the cutover; carried again, an order that was
+// paid weeks ago would be open on every till.
+func (p *pass) closed(ctx context.Context, c *legacyCopy, entries []entry) (map[string]bool, error) {
+	closed := make(map[string]bool)
+	if len(entries) == 0 {
+		return closed, nil
 	}
-	return settled, nil
+	byHash := make(map[[sha256.Size]byte]entry, len(entries))
+	hashes := make([][]byte, 0, len(entries))
+	for _, e := range entries {
+		hash := sha256.Sum256([]byte(e.id))
+		byHash[hash] = e
+		hashes = append(hashes, hash[:])
+	}
+	rows, err := p.pool.Query(ctx, `
+		select a.id_hash, a.rev
+		from day_databases d
+		join archive_checkpoints s on s.day_database_id = d.id
+		join archived_docs a on a.source_id = s.id and a.business_day = d.business_day
+		where d.company_id = $1 and d.restaurant_id = $2 and a.id_hash = any($3)`,
+		c.m.CompanyID, c.m.RestaurantID, hashes)
+	if err != nil {
+		return nil, fmt.Errorf("look into the archive: %w", pg.Translate(err))
+	}
+	var (
+		hash []byte
+		rev  string
+	)
+	_, err = pgx.ForEachRow(rows, []any{&hash, &rev}, func() error {
+		e := byHash[[sha256.Size]byte(hash)]
+		if rev == e.revs[0] || position(rev) > position(e.revs[0]) {
+			closed[e.id] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look into the archive: %w", pg.Translate(err))
+	}
+	return closed, nil
+}
+
+// position is the number before the dash of a revision.
+func position(rev string) int {
+	number, _, _ := strings.Cut(rev, "-")
+	n, _ := strconv.Atoi(number) // CouchDB takes no other form.
+	return n
 }
 
 // archivedDoc is a document of the legacy database that the archive holds.

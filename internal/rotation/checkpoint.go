@@ -30,6 +30,9 @@ type checkpoint struct {
 	incarnation string
 	since       couch.Seq
 	completed   bool
+	// leaves says, of one to be written, that finished documents before it were
+	// left to the archive.
+	leaves bool
 }
 
 type copyKey struct {
@@ -79,7 +82,13 @@ func (ro *Rotator) begin(ctx context.Context, lease fence.Lease, copies []*legac
 // core, is another one meanwhile is marked as failed and the others are saved.
 func (ro *Rotator) complete(ctx context.Context, lease fence.Lease, copies []*legacyCopy, since couch.Seq) error {
 	return ro.writeCheckpoints(ctx, lease, copies, func(c *legacyCopy) (checkpoint, int64) {
-		return checkpoint{legacyDB: c.m.LegacyDB, incarnation: c.incarnation, since: since, completed: true}, c.copied.Load()
+		return checkpoint{
+			legacyDB:    c.m.LegacyDB,
+			incarnation: c.incarnation,
+			since:       since,
+			completed:   true,
+			leaves:      c.kind == copyDaily && c.openOnly && c.incarnation != "",
+		}, c.copied.Load()
 	})
 }
 
@@ -132,9 +141,10 @@ func queueCheckpoint(batch *pgx.Batch, lease fence.Lease, c *legacyCopy, cp chec
 		  for update
 		), saved as (
 		  insert into legacy_copies as l
-		    (company_id, restaurant_id, kind, legacy_db, incarnation, since, documents, completed_at, fencing_token)
+		    (company_id, restaurant_id, kind, legacy_db, incarnation, since, documents, completed_at, left_to_archive_at, fencing_token)
 		  select company_id, restaurant_id, @kind::text, @legacy::text, @incarnation::text, @since::text,
-		         @documents::bigint, case when @completed::boolean then now() end, @token::bigint
+		         @documents::bigint, case when @completed::boolean then now() end,
+		         case when @leaves::boolean then now() end, @token::bigint
 		  from target
 		  where @known::boolean or not exists (
 		    select from legacy_copies
@@ -145,6 +155,7 @@ func queueCheckpoint(batch *pgx.Batch, lease fence.Lease, c *legacyCopy, cp chec
 		    since = excluded.since,
 		    documents = l.documents + excluded.documents,
 		    completed_at = case when @completed then coalesce(l.completed_at, now()) end,
+		    left_to_archive_at = case when @leaves then now() else l.left_to_archive_at end,
 		    fencing_token = excluded.fencing_token,
 		    updated_at = now()
 		  where @known::boolean and l.legacy_db = @from_legacy::text and l.incarnation = @from_incarnation::text
@@ -167,6 +178,7 @@ func queueCheckpoint(batch *pgx.Batch, lease fence.Lease, c *legacyCopy, cp chec
 			"since":            cp.since,
 			"documents":        documents,
 			"completed":        cp.completed,
+			"leaves":           cp.leaves,
 			"token":            lease.Token,
 			"known":            c.known,
 			"from_legacy":      c.from.legacyDB,

@@ -16,15 +16,16 @@ import (
 // cutOver routes the devices of each company of the run whose restaurants are
 // all ready: a warm core, an ACTIVE day, a manifest, and no failure in this run.
 //
-//  1. What is open in the legacy database, and what is final but not in the
-//     archive, is carried into the ACTIVE day of each restaurant. A crash within
-//     leaves copies that no device sees; the next run finds them in their day,
-//     brings them up to date, and goes on.
+//  1. What is open in the legacy database is carried into the ACTIVE day of each
+//     restaurant. What is finished stays: the archive takes it from there, and
+//     looks after the restaurant until it has. A crash within leaves copies that
+//     no device sees; the next run finds them in their day, brings them up to
+//     date, and goes on.
 //  2. One transaction checks all conditions again and sets DeviceRouted. A crash
 //     before it leaves the company on its legacy database with everything in
 //     place; the next run carries what has changed and routes.
 //  3. What tills wrote to the legacy database between 1 and their switch is
-//     carried. A crash before leaves it to the next run, like everything that
+//     carried, finished or not. A crash before leaves it to the next run, like everything that
 //     arrives late.
 func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 	candidates := make(map[string][]*member)
@@ -46,6 +47,9 @@ func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 		if err != nil {
 			members[0].fail(stepCutover, "", err)
 			continue
+		}
+		if len(all) == 0 && !r.DryRun {
+			r.Report.Add(countWaiting, 1)
 		}
 		for _, m := range all {
 			carried = append(carried, &legacyCopy{m: m, kind: copyDaily})
@@ -81,6 +85,8 @@ func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 				m.routed = true
 			}
 			late = append(late, members...)
+		default:
+			r.Report.Add(countWaiting, 1)
 		}
 	}
 	if len(late) > 0 {

@@ -26,8 +26,11 @@ var errLegacyGone = errors.New("the legacy database that was copied from is gone
 type legacyCopy struct {
 	m    *member
 	kind copyKind
-	// late says that devices are routed: whatever is in the feed arrived late.
+	// late says that devices are routed: what comes new into the feed arrives late.
 	late bool
+	// openOnly says that what is finished stays where it is, for the archive: the
+	// feed is the history from before devices were routed, or may hold it.
+	openOnly bool
 
 	// from is the checkpoint, if there is one (known) of this very database.
 	from  checkpoint
@@ -258,6 +261,9 @@ func (ro *Rotator) prepare(ctx context.Context, legacyDB, incarnation string, co
 		c.from, c.known = checkpoints[copyKey{c.m.Restaurant, c.kind}]
 		c.untouched = !c.known
 		c.anew = !c.known || c.from.legacyDB != legacyDB || c.from.incarnation != incarnation
+		// A database that was absent has no history.
+		wasAbsent := c.from.completed && c.from.legacyDB == legacyDB && c.from.incarnation == ""
+		c.openOnly = !c.late || !wasAbsent && (c.anew || !c.from.completed)
 		if c.kind == copyCore {
 			if c.core, err = contracts.CoreName(ro.env, c.m.CompanyID, c.m.RestaurantID); err != nil {
 				c.fail(err)

@@ -1,7 +1,6 @@
 package rotation_test
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/rollingd/rollingd/internal/couch"
-	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/run"
 )
 
@@ -257,33 +255,8 @@ func TestOnePassForAll(t *testing.T) {
 	}
 }
 
-// archive enters a document into the archive as the archiver leaves it.
-func (w *world) archive(id, rev string, r daydb.Restaurant, status string) {
-	w.Helper()
-	info, err := w.couch.Info(w.Context(), w.legacy)
-	if err != nil {
-		w.Fatal(err)
-	}
-	hash := sha256.Sum256([]byte(id))
-	_, err = w.pool.Exec(w.Context(), `
-		with source as (
-		  insert into archive_checkpoints (db_name, incarnation, purge_seq, fencing_token)
-		  values ($1, $2, 0, 1)
-		  on conflict (db_name, incarnation) do update set fencing_token = 1
-		  returning id
-		)
-		insert into archived_docs
-		  (business_day, source_id, id_hash, doc_id, company_id, restaurant_id, rev, deleted, doc_type, status, body, body_rev, body_sha256)
-		select '2026-01-01', id, $3, $4, $5, $6, $7, false, 'order', $8, '{}', $7, ''
-		from source`,
-		w.legacy, info.InstanceStartTime, hash[:], []byte(id), r.CompanyID, r.RestaurantID, rev, status)
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
-// At the cutover goes along what is open, and what is final and not in the
-// archive as it is. What the archive has stays behind.
+// At the cutover goes along what is open, and what is final and in conflict. All
+// else is left to the archive.
 func TestCutoverCarries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, r1)
@@ -292,40 +265,33 @@ func TestCutoverCarries(t *testing.T) {
 	w.put(w.legacy, "no-status", map[string]any{"type": "payment", "companyId": "acme", "restaurantId": "r1"})
 	w.put(w.legacy, "final", order("r1", "closed"))
 	w.put(w.legacy, "stock", map[string]any{"type": "inventory_movement", "companyId": "acme", "restaurantId": "r1"})
-	w.archive("archived", w.put(w.legacy, "archived", order("r1", "closed")), r1, "closed")
-	w.archive("outdated", w.put(w.legacy, "outdated", order("r1", "closed")), r1, "closed")
-	changed := order("r1", "closed")
-	changed["tip"] = 500
-	w.put(w.legacy, "outdated", changed)
-	// Final and archived, with a conflict that no archive holds.
+	// Final, with a conflict that no archive holds.
 	forked := order("r1", "closed")
 	forked["_id"], forked["_rev"] = "forked", "2-b"
 	w.insert(w.legacy, forked)
 	forked["_rev"] = "1-a"
 	w.insert(w.legacy, forked)
-	w.archive("forked", "2-b", r1, "closed")
-	// Final and archived, with a conflict that was settled.
+	// Final, with a conflict that was settled.
 	settled := order("r1", "closed")
 	settled["_id"], settled["_rev"] = "settled", "1-b"
 	w.insert(w.legacy, settled)
 	settled["_rev"], settled["_deleted"] = "2-a", true
 	w.insert(w.legacy, settled)
-	w.archive("settled", "1-b", r1, "closed")
-	// Deleted: one that the archive has as it was, one that it never had.
-	w.archive("void", w.put(w.legacy, "void", order("r1", "closed")), r1, "closed")
+	w.put(w.legacy, "void", order("r1", "closed"))
+	w.archived(nil)
 	w.remove(w.legacy, "void")
 	w.put(w.legacy, "mistake", order("r1", "open"))
 	w.remove(w.legacy, "mistake")
 
 	report := w.rotated(run.Scope{})
-	for _, id := range []string{"open", "no-status", "final", "stock", "outdated", "forked", "void"} {
+	for _, id := range []string{"open", "no-status", "forked"} {
 		w.wantLeaves(id, today)
 	}
-	for _, id := range []string{"archived", "settled", "mistake"} {
+	for _, id := range []string{"final", "stock", "settled", "void", "mistake"} {
 		w.wantAbsent(id, today)
 	}
-	if n := report.Counters()["carried_documents"]; n != 7 {
-		t.Errorf("%d documents carried, want 7", n)
+	if n := report.Counters()["carried_documents"]; n != 3 {
+		t.Errorf("%d documents carried, want 3", n)
 	}
 	if !w.flags("acme").DeviceRouted {
 		t.Error("the company is not routed")

@@ -35,6 +35,9 @@ const (
 	countWarmed      = "warmed_documents"
 	countCarried     = "carried_documents"
 	countRouted      = "routed"
+	// countWaiting: companies that were not routed because one of their restaurants
+	// is not ready yet, though nothing failed.
+	countWaiting = "waiting"
 )
 
 // The steps that a failure names.

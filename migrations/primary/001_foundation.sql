@@ -65,6 +65,9 @@ create table legacy_copies (
   -- When the feed was first read to its end and all that it named was there. The row itself is
   -- older: it stands before the first document is copied, and its absence means that none was.
   completed_at timestamptz,
+  -- Finished documents that were in the legacy database before this moment were not carried: they
+  -- are the archive's, which clears it once it has read everything that was there then.
+  left_to_archive_at timestamptz,
   fencing_token bigint not null,
   updated_at timestamptz not null default now(),
   constraint legacy_copies_pkey primary key (company_id, restaurant_id, kind),
