@@ -150,20 +150,10 @@ func TestNothingFallsBetweenRotationAndArchive(t *testing.T) {
 			w.archived(pushing)
 			w.clean(w.rotateOver(pushing))
 		},
-		"cutover while it is archived": func(w *world, pushing http.RoundTripper) {
-			n := 0
-			w.archived(&breaker{match: func(request string) bool {
-				if strings.HasPrefix(request, "GET /"+w.legacy+"/_changes") {
-					if n++; n == 2 {
-						w.clean(w.rotateOver(pushing))
-					}
-				}
-				return false
-			}})
-			if n < 2 {
-				w.Error("no cutover while it was archived")
-			}
-		},
+		// The archiver asks what is pending, reads, and asks again.
+		"cutover before it is archived": cutOverAfter(1),
+		"cutover while it is archived":  cutOverAfter(2),
+		"cutover after it was archived": cutOverAfter(3),
 		"archived at every step of the cutover": func(w *world, pushing http.RoundTripper) {
 			w.clean(w.rotateOver(&breaker{match: func(request string) bool {
 				if strings.Contains(request, w.legacy) || strings.Contains(request, "_bulk_docs") {
@@ -218,6 +208,34 @@ func TestNothingFallsBetweenRotationAndArchive(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cutOverAfter archives, and cuts over as soon as CouchDB has answered the nth
+// look at the feed of the legacy database.
+func cutOverAfter(nth int) func(w *world, pushing http.RoundTripper) {
+	return func(w *world, pushing http.RoundTripper) {
+		w.Helper()
+		n := 0
+		w.archived(answered(func(request string) {
+			if request == "GET /"+w.legacy+"/_changes" {
+				if n++; n == nth {
+					w.clean(w.rotateOver(pushing))
+				}
+			}
+		}))
+		if n < nth {
+			w.Errorf("the archiver looked at the feed %d times", n)
+		}
+	}
+}
+
+// answered is told of each request that was answered.
+type answered func(request string)
+
+func (f answered) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := http.DefaultTransport.RoundTrip(req)
+	f(req.Method + " " + req.URL.Path)
+	return res, err
 }
 
 // rotateOver is rotate through a transport.
