@@ -48,6 +48,8 @@ type Couch interface {
 	Pending(ctx context.Context, db string, since couch.Seq) (int64, error)
 	Revisions(ctx context.Context, db string, refs []couch.Ref, history bool) ([]couch.Revision, error)
 	Attachment(ctx context.Context, db, id, rev, name string) (io.ReadCloser, error)
+	Witness(ctx context.Context, db, reader string) (couch.Seq, error)
+	PutWitness(ctx context.Context, db, reader string, since couch.Seq) error
 
 	// A restore alone writes.
 	Create(ctx context.Context, db string) (created bool, err error)

@@ -98,13 +98,17 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 	if err != nil {
 		return err
 	}
-	if s != nil && slices.Equal(s.tenants, l.tenants()) && !l.leaving {
+	older, err := a.older(ctx, s)
+	if err != nil {
+		return err
+	}
+	if s != nil && !older && slices.Equal(s.tenants, l.tenants()) && !l.leaving {
 		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
 			return err
 		}
 	}
 	if r.DryRun {
-		if s != nil && !containsAll(s.tenants, l.tenants()) {
+		if s != nil && (older || !containsAll(s.tenants, l.tenants())) {
 			s = nil // It would be read from the start.
 		}
 		return a.dryRun(ctx, r, l.db, s, l.classify)
@@ -114,7 +118,16 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		if err != nil {
 			return err
 		}
-		if err := a.setTenants(ctx, lease, s, l.tenants()); err != nil {
+		switch older, err := a.older(ctx, s); {
+		case err != nil:
+			return err
+		case older:
+			a.log.WarnContext(ctx, "the legacy database is older than its archive; it is read from the start", "day_db", l.db, "run_id", r.ID)
+			err = a.rewind(ctx, lease, s, s.purges, l.tenants())
+		default:
+			err = a.setTenants(ctx, lease, s, l.tenants())
+		}
+		if err != nil {
 			return err
 		}
 		start, err := a.now(ctx)
@@ -125,13 +138,43 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		// The day of a legacy document may change, and with it the key of its row:
 		// that it is not there yet is for place to find out.
 		w.direct, w.place = false, (&placer{Archiver: a, source: s, zones: l.zones}).place
+		before := s.since
 		_, err = w.catchUp(ctx, info.InstanceStartTime, l.classify)
 		a.count(ctx, r, l.db, w.tally)
+		if s.since != before {
+			a.leaveWitness(ctx, r, s)
+		}
 		if err != nil {
 			return err
 		}
 		return a.takeOver(ctx, lease, id, l.tenants(), start)
 	})
+}
+
+// reader names the archive's witness.
+const reader = "archive"
+
+// older reports whether a legacy database was put back to a state from before
+// its checkpoint. Documents that were written since are behind the checkpoint,
+// where nobody would look: unlike a day database, it is never compared.
+func (a *Archiver) older(ctx context.Context, s *source) (bool, error) {
+	if s == nil || s.since == couch.SeqStart {
+		return false, nil
+	}
+	witness, err := a.couch.Witness(ctx, s.db, reader)
+	return witness != s.since, err
+}
+
+// leaveWitness leaves the checkpoint in the database, also that of a reading
+// that was broken off. A crash before it, or a failure, costs the next run a
+// reading from the start.
+func (a *Archiver) leaveWitness(ctx context.Context, r run.Run, s *source) {
+	// The checkpoint is committed, whatever has become of the run.
+	err := a.couch.PutWitness(context.WithoutCancel(ctx), s.db, reader, s.since)
+	if err != nil {
+		a.log.WarnContext(ctx, "the checkpoint was not left in the legacy database; the next run reads it from the start",
+			"day_db", s.db, "run_id", r.ID, "error", err)
+	}
 }
 
 // unlessNeverSeen forgives that a legacy database is absent that was never

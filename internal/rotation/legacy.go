@@ -148,14 +148,21 @@ func (ro *Rotator) copyFromLegacy(ctx context.Context, r run.Run, copies []*lega
 //
 // A crash before the checkpoints are begun leaves nothing. A crash within a pass
 // leaves documents that the next run finds in their places. Checkpoints move
-// only at the end of a pass, for copies of which every document was verified.
+// only at the end of a pass, for copies of which every document was verified. A
+// crash between them and the witness costs the next run a reading from the start.
 func (ro *Rotator) copyOne(ctx context.Context, r run.Run, lease fence.Lease, legacyDB string, copies []*legacyCopy) error {
 	info, err := ro.couch.Info(ctx, legacyDB)
 	if err != nil && !errors.Is(err, couch.ErrNotFound) {
 		return err
 	}
 	absent := err != nil
-	copies, err = ro.prepare(ctx, legacyDB, info.InstanceStartTime, copies)
+	older := false
+	if !absent {
+		if older, err = ro.checkWitness(ctx, r, lease, legacyDB, info.InstanceStartTime); err != nil {
+			return err
+		}
+	}
+	copies, err = ro.prepare(ctx, legacyDB, info.InstanceStartTime, older, copies)
 	if err != nil {
 		return err
 	}
@@ -186,6 +193,7 @@ func (ro *Rotator) copyOne(ctx context.Context, r run.Run, lease fence.Lease, le
 	// Every pass reads at least as far as the first one did, so all copies can
 	// go on from the end of the first: the next run needs one pass for them all.
 	var end couch.Seq
+	moved := false
 	for since, group := range bySince {
 		p := newPass(ro, r, legacyDB, info.InstanceStartTime, group)
 		last, err := p.copy(ctx, since)
@@ -198,17 +206,23 @@ func (ro *Rotator) copyOne(ctx context.Context, r run.Run, lease fence.Lease, le
 		if end == "" {
 			end = last
 		}
-		if err := ro.finish(ctx, r, lease, group, end); err != nil {
+		saved, err := ro.finish(ctx, r, lease, group, end)
+		if err != nil {
 			return err
 		}
+		moved = moved || saved
+	}
+	if moved {
+		ro.leaveWitness(ctx, r, legacyDB, end)
 	}
 	return nil
 }
 
-// finish saves the checkpoints of the copies that are whole.
-func (ro *Rotator) finish(ctx context.Context, r run.Run, lease fence.Lease, group []*legacyCopy, end couch.Seq) error {
+// finish saves the checkpoints of the copies that are whole, and reports whether
+// there were any to save.
+func (ro *Rotator) finish(ctx context.Context, r run.Run, lease fence.Lease, group []*legacyCopy, end couch.Seq) (saved bool, err error) {
 	if r.DryRun {
-		return nil
+		return false, nil
 	}
 	var whole []*legacyCopy
 	for _, c := range group {
@@ -216,7 +230,7 @@ func (ro *Rotator) finish(ctx context.Context, r run.Run, lease fence.Lease, gro
 			whole = append(whole, c)
 		}
 	}
-	return ro.complete(ctx, lease, whole, end)
+	return len(whole) > 0, ro.complete(ctx, lease, whole, end)
 }
 
 // copyNothing is the copy from a legacy database that does not exist: the empty
@@ -239,8 +253,9 @@ func (ro *Rotator) copyNothing(ctx context.Context, r run.Run, lease fence.Lease
 
 // prepare gives each copy its checkpoint and its destinations, and leaves out
 // those of companies that were switched off meanwhile. A legacy database that is
-// another one than the checkpoint's is read from the start.
-func (ro *Rotator) prepare(ctx context.Context, legacyDB, incarnation string, copies []*legacyCopy) ([]*legacyCopy, error) {
+// another one than the checkpoint's, or an older state of it, is read from the
+// start.
+func (ro *Rotator) prepare(ctx context.Context, legacyDB, incarnation string, older bool, copies []*legacyCopy) ([]*legacyCopy, error) {
 	companies, err := flags.All(ctx, ro.pool)
 	if err != nil {
 		return nil, pg.Translate(err)
@@ -259,6 +274,9 @@ func (ro *Rotator) prepare(ctx context.Context, legacyDB, incarnation string, co
 	for _, c := range copies {
 		c.incarnation = incarnation
 		c.from, c.known = checkpoints[copyKey{c.m.Restaurant, c.kind}]
+		if older {
+			c.from.since, c.from.completed = couch.SeqStart, false
+		}
 		c.untouched = !c.known
 		c.anew = !c.known || c.from.legacyDB != legacyDB || c.from.incarnation != incarnation
 		// A database that was absent has no history.

@@ -77,6 +77,8 @@ type documents interface {
 	Revisions(ctx context.Context, db string, refs []couch.Ref, history bool) ([]couch.Revision, error)
 	Insert(ctx context.Context, db string, docs [][]byte) ([]couch.Refusal, error)
 	Missing(ctx context.Context, db string, revs map[string][]string) (map[string][]string, error)
+	Witness(ctx context.Context, db, reader string) (couch.Seq, error)
+	PutWitness(ctx context.Context, db, reader string, since couch.Seq) error
 }
 
 const (
