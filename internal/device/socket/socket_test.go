@@ -1,0 +1,222 @@
+package socket_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/device/socket"
+	"github.com/rollingd/rollingd/internal/pg/pgtest"
+)
+
+// judge has a token judged by a function.
+type judge func(token string) (socket.Pass, error)
+
+func (j judge) Admit(_ context.Context, token string) (socket.Pass, error) { return j(token) }
+
+// read has a source read by a function.
+type read func(restaurants []daydb.Restaurant) (map[daydb.Restaurant]socket.State, error)
+
+func (r read) Load(_ context.Context, restaurants []daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) {
+	return r(restaurants)
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	pool := pgtest.New(t)
+	leakFree(t)
+	tokens := newGate()
+	server := start(t, pool, tokens)
+	token := tokens.issue("acme", "till-1", time.Hour)
+	w := dial(t, server.url, token)
+	w.ready()
+
+	polled := make(chan error, 1)
+	go func() { polled <- poll(t, server.url, token) }()
+	if err := <-polled; err != nil {
+		t.Fatal(err)
+	}
+	silent := dial(t, server.url, "made-up")
+	silent.until("44")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := server.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []*wire{w, silent} {
+		if text := open.read(); text != io.EOF.Error() {
+			t.Errorf("read %q of a closed server", text)
+		}
+	}
+	response, err := http.Get(server.url + "/socket.io/?EIO=4&transport=polling")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a closed server answers %d", response.StatusCode)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// poll connects by polling and leaves the session as it is, with a poll that was
+// not answered.
+func poll(t *testing.T, base, token string) error {
+	get := func(query string) (string, error) {
+		response, err := http.Get(base + "/socket.io/?EIO=4&transport=polling" + query)
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		return string(text), err
+	}
+	open, err := get("")
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(open, `"sid":"`)
+	sid, _, _ := strings.Cut(rest, `"`)
+	response, err := http.Post(base+"/socket.io/?EIO=4&transport=polling&sid="+sid, "text/plain;charset=UTF-8",
+		strings.NewReader(`40{"token":"`+token+`"}`))
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	for range 3 {
+		text, err := get("&sid=" + sid)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(text, "sdk:init:ready") {
+			// The answer to this one is the end of the session.
+			asked := make(chan struct{})
+			ended := make(chan struct{})
+			t.Cleanup(func() { <-ended })
+			go func() {
+				defer close(ended)
+				close(asked)
+				_, _ = get("&sid=" + sid)
+			}()
+			<-asked
+			return nil
+		}
+	}
+	return errors.New("no sdk:init:ready by polling")
+}
+
+// TestBurst has many devices and many changes: neither makes a read each.
+func TestBurst(t *testing.T) {
+	var reads atomic.Int64
+	tokens := newGate()
+	source := read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) {
+		reads.Add(1)
+		return nil, nil
+	})
+	server, url := serve(t, tokens, source)
+	began := time.Now()
+	wires := make([]*wire, 100)
+	for i := range wires {
+		wires[i] = dial(t, url, tokens.issue("acme", "till", time.Hour))
+	}
+	for _, w := range wires {
+		w.ready()
+	}
+	for range 1000 {
+		server.Changed("acme", restaurantID)
+		server.Changed("acme", "")
+		server.Changed("", "")
+		server.Changed("other", restaurantID)
+	}
+	most := int64(time.Since(began)/(50*time.Millisecond)) + 2
+	if got := reads.Load(); got > most {
+		t.Errorf("%d reads, want at most %d", got, most)
+	}
+}
+
+func TestFailedReadIsRepeated(t *testing.T) {
+	var reads atomic.Int64
+	tokens := newGate()
+	source := read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) {
+		if reads.Add(1) == 1 {
+			return nil, errors.New("postgres is away")
+		}
+		return nil, nil
+	})
+	_, url := serve(t, tokens, source)
+	dial(t, url, tokens.issue("acme", "till", time.Hour)).ready()
+}
+
+// TestRevokedWhileConnecting has the revocation come between the look at the
+// token and the device's place among those that are looked at again.
+func TestRevokedWhileConnecting(t *testing.T) {
+	var server *socket.Server
+	var once sync.Once
+	revoked := false
+	acme := daydb.Restaurant{CompanyID: "acme", RestaurantID: restaurantID}
+	tokens := judge(func(string) (socket.Pass, error) {
+		if revoked {
+			return socket.Pass{}, socket.ErrRefused
+		}
+		once.Do(func() {
+			revoked = true
+			server.Revoked("acme", "")
+		})
+		return socket.Pass{Restaurant: acme, DeviceID: "till", Left: time.Hour}, nil
+	})
+	server, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
+	dial(t, url, "token").until(`42["sdk:auth:revoked"`)
+}
+
+func TestTokenThatCannotBeJudged(t *testing.T) {
+	tokens := judge(func(string) (socket.Pass, error) { return socket.Pass{}, errors.New("no keys") })
+	_, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
+	if text := dial(t, url, "token").until("44"); !strings.Contains(text, `"code":"unavailable"`) {
+		t.Errorf("refused with %s", text)
+	}
+}
+
+// TestLoad reads one restaurant and all, and is told the same of each.
+func TestLoad(t *testing.T) {
+	pool := pgtest.New(t)
+	h := hand{pool: pool}
+	for _, company := range []string{"acme", "bravo"} {
+		for _, err := range []error{
+			h.register(t.Context(), company),
+			h.setFlags(t.Context(), company, company == "acme"),
+			h.begin(t.Context(), company, "20261129"),
+			h.begin(t.Context(), company, "20261130"),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all := []daydb.Restaurant{{CompanyID: "acme", RestaurantID: restaurantID}, {CompanyID: "bravo", RestaurantID: restaurantID}}
+	source := socket.NewLedger(pool)
+	states, err := source.Load(t.Context(), all)
+	if err != nil || len(states) != 2 {
+		t.Fatalf("%d states, %v", len(states), err)
+	}
+	for _, r := range all {
+		one, err := source.Load(t.Context(), []daydb.Restaurant{r})
+		if err != nil || len(one) != 1 || !reflect.DeepEqual(one[r], states[r]) {
+			t.Errorf("%s alone: %+v, among others: %+v, %v", r, one, states[r], err)
+		}
+		m := states[r].Manifest
+		if m == nil || *m.CurrentDayDB != "daily_20261130" || len(m.Overlays) != 1 || m.Overlays[0].DBName != "daily_20261129" {
+			t.Errorf("%s: manifest %+v", r, m)
+		}
+		if states[r].Flags.RollingDbEnabled != (r.CompanyID == "acme") {
+			t.Errorf("%s: flags %+v", r, states[r].Flags)
+		}
+	}
+}
