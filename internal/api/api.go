@@ -59,7 +59,7 @@ type CouchDB interface {
 	Info(ctx context.Context, db string) (couch.Info, error)
 }
 
-// Options of the API; all are required.
+// Options of the API; all are required but Devices.
 type Options struct {
 	// Env is the prefix of all database names.
 	Env string
@@ -72,8 +72,10 @@ type Options struct {
 	Crons      Crons
 	Guard      Guard
 	Archive    Archive
-	Metrics    *prometheus.Registry
-	Logger     *slog.Logger
+	// Devices is nil while the device plane is off.
+	Devices Devices
+	Metrics *prometheus.Registry
+	Logger  *slog.Logger
 }
 
 // API serves the routes.
@@ -135,6 +137,9 @@ func (a *API) adminRoutes() []route {
 		{http.MethodPut, "/flags/:companyId", Operator, a.putFlags},
 		{http.MethodGet, "/restaurants", Viewer, a.listRestaurants},
 		{http.MethodPut, "/restaurants/:companyId/:restaurantId", Operator, a.putRestaurant},
+		{http.MethodPost, "/device-tokens", Operator, a.issueDeviceToken},
+		{http.MethodDelete, "/device-tokens/:companyId/:restaurantId", Operator, a.revokeDeviceTokens},
+		{http.MethodDelete, "/device-tokens/:companyId/:restaurantId/:deviceId", Operator, a.revokeDeviceTokens},
 		{http.MethodGet, "/doctor", Viewer, a.doctor},
 	}
 }

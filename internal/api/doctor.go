@@ -149,23 +149,6 @@ func (a *API) checkOpenDBs(ctx context.Context) check {
 	return ok(name, "%d in use, max_dbs_open is %d", busy, limit)
 }
 
-// checkProxyAuth only informs: the device plane itself refuses to start without.
-func (a *API) checkProxyAuth(ctx context.Context) check {
-	const name = "couchdb proxy authentication"
-	handlers, err := a.Couch.Config(ctx, "chttpd", "authentication_handlers")
-	if err != nil {
-		return ok(name, "cannot be read")
-	}
-	secret, err := a.Couch.Config(ctx, "chttpd_auth", "proxy_use_secret")
-	switch {
-	case err != nil || !strings.Contains(handlers, "proxy_authentication_handler"):
-		return ok(name, "off; the device plane needs it")
-	case secret == "false":
-		return warn(name, "set [chttpd_auth] proxy_use_secret = true", "on without a secret: anybody who reaches CouchDB can be anybody")
-	}
-	return ok(name, "on")
-}
-
 func (a *API) checkGlobalChanges(ctx context.Context) check {
 	const name = "couchdb _global_changes"
 	_, err := a.Couch.Info(ctx, "_global_changes")

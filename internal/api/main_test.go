@@ -48,6 +48,8 @@ type site struct {
 	// gate holds back the job "slow" until it is closed.
 	gate chan struct{}
 	log  *strings.Builder
+	// options are those of the API, for another one on the same stores.
+	options api.Options
 }
 
 func newSite(t *testing.T) *site {
@@ -81,7 +83,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(api.New(api.Options{
+	s.options = api.Options{
 		Env:        s.env,
 		Version:    "test",
 		Tokens:     tokens,
@@ -93,7 +95,8 @@ func newSite(t *testing.T) *site {
 		Archive:    brokenArchive{},
 		Metrics:    prometheus.NewRegistry(),
 		Logger:     slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	}))
+	}
+	server := httptest.NewServer(api.New(s.options))
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	return s

@@ -13,6 +13,7 @@ import (
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/device"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/flags"
 	"github.com/rollingd/rollingd/internal/guard"
@@ -72,6 +73,7 @@ var known = []struct {
 	{daydb.ErrStale, http.StatusConflict, "stale", "", "a run has changed it meanwhile; look again and repeat"},
 	{daydb.ErrIllegalMove, http.StatusConflict, "illegal_move", "", "look at its state with GET /admin/day-dbs/:dbName"},
 	{flags.ErrDropNeedsRolling, http.StatusUnprocessableEntity, "drop_needs_rolling", "rollingDbDrop", "turn rollingDb on as well, or leave rollingDbDrop off"},
+	{device.ErrNoIssuer, http.StatusConflict, "no_device_issuer", "", "ask who signs for ROLLINGD_DEVICE_JWKS_URL, or set ROLLINGD_DEVICE_JWT_SECRET"},
 	{archive.ErrNotArchived, http.StatusConflict, "not_archived", "dbName", "run archive first"},
 	{fence.ErrHeld, http.StatusConflict, "lease_held", "", "another run works on it; repeat when that has ended"},
 	{fence.ErrLost, http.StatusServiceUnavailable, "lease_lost", "", "the run was taken over by another process; `rollingd runs` shows how it ended"},

@@ -175,6 +175,9 @@ func TestRolesOfRoutes(t *testing.T) {
 		{"PUT", "/admin/flags/acme", `{"rollingDb":true,"rollingDbDrop":false}`, lowOperator},
 		{"GET", "/admin/restaurants", "", lowViewer},
 		{"PUT", "/admin/restaurants/acme/south", `{}`, lowOperator},
+		{"POST", "/admin/device-tokens", `{}`, lowOperator},
+		{"DELETE", "/admin/device-tokens/acme/north", "", lowOperator},
+		{"DELETE", "/admin/device-tokens/acme/north/till-1", "", lowOperator},
 		{"GET", "/admin/doctor", "", lowViewer},
 		{"GET", "/admin/nowhere", "", lowViewer},
 	} {

@@ -114,8 +114,11 @@ func notJSON(err error) error {
 }
 
 func wanted(target any) string {
-	if _, ok := target.(**bool); ok {
+	switch target.(type) {
+	case **bool:
 		return "true or false"
+	case **int64:
+		return "a whole number"
 	}
 	return "a string"
 }
