@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/device"
 )
 
 // config is what the environment says.
@@ -50,6 +51,14 @@ var settings = []setting{
 		duration(func(c *config) *time.Duration { return &c.SealSettle })},
 	{"ROLLINGD_DEVICE_WRITE_LIMIT", "DeviceWriteLimit", "5m", "cap on the total time of a device's write; ROLLINGD_SEAL_SETTLE is never less",
 		duration(func(c *config) *time.Duration { return &c.DeviceWriteLimit })},
+	{"ROLLINGD_DEVICE_JWT_SECRET", "DeviceJWTSecret", "none", "signs device tokens, 32 bytes or more; without it or keys no device is served",
+		text(func(c *config) *string { return &c.DeviceJWTSecret })},
+	{"ROLLINGD_DEVICE_JWKS_URL", "DeviceJWKSURL", "none", "publishes the keys of device tokens that are issued elsewhere",
+		text(func(c *config) *string { return &c.DeviceJWKSURL })},
+	{proxySecretVariable, "CouchProxySecret", "none", "CouchDB's [chttpd_auth] secret; the device plane needs it",
+		text(func(c *config) *string { return &c.CouchProxySecret })},
+	{"ROLLINGD_DEVICE_RATE", "DeviceRate", strconv.Itoa(device.DefaultRate), "requests that a device may make in a second",
+		number(func(c *config) *int { return &c.DeviceRate })},
 	{"ROLLINGD_LEASE_TTL", "LeaseTTL", "30s", "how long the work of a process that died waits for another",
 		duration(func(c *config) *time.Duration { return &c.LeaseTTL })},
 	{"ROLLINGD_WORKERS", "Workers", strconv.Itoa(app.DefaultWorkers), "databases or restaurants that are worked on at a time",

@@ -135,7 +135,11 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	admin := api.New(api.Options{
+	plane, err := a.startDevicePlane(ctx, pool, metrics)
+	if err != nil {
+		return err
+	}
+	adminOptions := api.Options{
 		Env:        opts.Env,
 		Version:    opts.Version,
 		Tokens:     tokens,
@@ -147,13 +151,23 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Archive:    archiver,
 		Metrics:    metrics,
 		Logger:     logger,
-	})
+	}
+	if plane != nil {
+		adminOptions.Devices = plane // A nil *Proxy would be a Devices that is not nil.
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/", admin)
-	if err := a.serve(ctx, mux); err != nil {
+	mux.Handle("/", api.New(adminOptions))
+	if err := a.serve(ctx, besideDevices(plane, mux)); err != nil {
 		return err
 	}
 
+	if plane != nil {
+		// Feeds would keep the HTTP server from shutting down.
+		a.onStop("device feeds", func(context.Context) error {
+			plane.Shut()
+			return nil
+		})
+	}
 	crons.Start()
 	a.onStop("crons", crons.Stop)
 	logger.InfoContext(ctx, "started", "version", opts.Version, "env", opts.Env, "addr", a.addr.String(), "couchdb", couchdb.Addr())

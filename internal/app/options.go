@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/api"
+	"github.com/rollingd/rollingd/internal/device"
 )
 
 // Defaults of options that are zero.
@@ -31,6 +32,8 @@ const (
 	leastLeaseTTL = 3 * time.Second
 	mostTTLDays   = 36500
 	mostWorkers   = 256
+
+	mostDeviceRate = 10_000
 )
 
 // Options of the server. Zero fields take their defaults; those without one are
@@ -54,6 +57,15 @@ type Options struct {
 	SealSettle time.Duration
 	// DeviceWriteLimit is the cap on the total time of a device's write request.
 	DeviceWriteLimit time.Duration
+	// DeviceJWTSecret signs device tokens (HS256), and DeviceJWKSURL publishes the
+	// keys of those that are issued elsewhere. Without either the device plane is off.
+	DeviceJWTSecret string
+	DeviceJWKSURL   string
+	// CouchProxySecret is CouchDB's [chttpd_auth] secret, with which the device
+	// plane tells it who a device is.
+	CouchProxySecret string
+	// DeviceRate is how many requests a device may make in a second.
+	DeviceRate int
 	// LeaseTTL is how long the work of a process that died waits for another.
 	LeaseTTL time.Duration
 	// Workers is how many databases or restaurants are worked on at a time.
@@ -90,6 +102,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.TTLDays, DefaultTTLDays)
 	setDefault(&o.SealSettle, DefaultSealSettle)
 	setDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
+	setDefault(&o.DeviceRate, device.DefaultRate)
 	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
 	setDefault(&o.Workers, DefaultWorkers)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
@@ -123,12 +136,26 @@ func (o Options) validate() error {
 	want(o.DeviceWriteLimit > 0, "DeviceWriteLimit", "want a duration above zero, such as 5m")
 	want(o.SealSettle > 0 && o.SealSettle >= o.DeviceWriteLimit, "SealSettle",
 		"want a duration such as 20h, and not less than the limit on a device's write, %s", o.DeviceWriteLimit)
+	want(o.DeviceJWTSecret == "" || len(o.DeviceJWTSecret) >= device.MinSecretLength, "DeviceJWTSecret",
+		"want at least %d random bytes", device.MinSecretLength)
+	want(o.DeviceJWKSURL == "" || validHTTP(o.DeviceJWKSURL), "DeviceJWKSURL", "want https://host/path of a JSON Web Key Set")
+	want(!o.devicePlane() || o.CouchProxySecret != "", "CouchProxySecret",
+		"want CouchDB's [chttpd_auth] secret, which the device plane needs; CouchDB needs {chttpd_auth, proxy_authentication_handler} among its [chttpd] authentication_handlers, too")
+	want(o.DeviceRate >= 1 && o.DeviceRate <= mostDeviceRate, "DeviceRate", "want a number of requests per second from 1 to %d", mostDeviceRate)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
 	if len(problems) > 0 {
 		return &InvalidError{Problems: problems}
 	}
 	return nil
+}
+
+// devicePlane reports whether devices are served.
+func (o Options) devicePlane() bool { return o.DeviceJWTSecret != "" || o.DeviceJWKSURL != "" }
+
+func validHTTP(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 // validCouch wants a name and a password too: CouchDB lets nobody else in, and
