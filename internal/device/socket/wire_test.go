@@ -108,9 +108,16 @@ func (w *wire) until(beginning string) string {
 // ready waits for sdk:init:ready.
 func (w *wire) ready() string { return w.until(`42["sdk:init:ready"`) }
 
-// write sends a text, masked by zeros.
+// write sends a text that has to arrive.
 func (w *wire) write(text string) {
 	w.t.Helper()
+	if err := w.send(text); err != nil {
+		w.t.Error("write: ", err)
+	}
+}
+
+// send sends a text, masked by zeros.
+func (w *wire) send(text string) error {
 	var frame bytes.Buffer
 	frame.WriteByte(0x81)
 	if len(text) < 126 {
@@ -121,7 +128,6 @@ func (w *wire) write(text string) {
 	}
 	frame.Write(make([]byte, 4))
 	frame.WriteString(text)
-	if _, err := w.conn.Write(frame.Bytes()); err != nil {
-		w.t.Error("write: ", err)
-	}
+	_, err := w.conn.Write(frame.Bytes())
+	return err
 }
