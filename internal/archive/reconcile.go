@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/pg"
 )
 
@@ -40,6 +41,11 @@ type Reconciliation struct {
 	Rejected Delta
 	// Pending is how many changes came in while the two were compared.
 	Pending int64
+	// Unread are documents that differ although the archive should have read them:
+	// what they are now is neither archived nor a blocker nor rejected. While
+	// nothing is pending their change is behind the checkpoint, as after the files
+	// of the database were put back to an older state; Rewind heals it.
+	Unread int64
 	// Since and Info are the position's: what was compared is what CouchDB held then.
 	Since couch.Seq
 	Info  couch.Info
@@ -77,6 +83,20 @@ func (a *Archiver) reconcile(ctx context.Context, day daydb.DayDB, pos Position)
 	}
 	err = comparing(ctx, l.conn, func(tx pgx.Tx) error { return r.compare(ctx, tx, pos.SourceID, day.BusinessDay) })
 	return r, err
+}
+
+// Rewind sets the archive of a day database back to the start, so that the next
+// CatchUp reads everything again. What is there already does not change. The
+// caller holds the lease LeaseName(day.Name).
+func (a *Archiver) Rewind(ctx context.Context, day daydb.DayDB, pos Position, lease fence.Lease) error {
+	s, err := findSource(ctx, a.pool, identityOf(day))
+	if err != nil {
+		return err
+	}
+	if s == nil || s.id != pos.SourceID {
+		return fmt.Errorf("rewind %s: %w", day.Name, ErrIncarnation)
+	}
+	return a.rewind(ctx, lease, s, s.purges, s.tenants)
 }
 
 // unchangedSince checks that the database is the one of the position, with
@@ -178,6 +198,35 @@ func (r *Reconciliation) compare(ctx context.Context, tx pgx.Tx, sourceID int64,
 	}
 	r.Missing, r.Extra, r.Changed = differences["missing"], differences["extra"], differences["changed"]
 	r.Attachments, r.Rejected = differences["attachments"], differences["rejected"]
+	return r.countUnread(ctx, tx, sourceID, day)
+}
+
+// countUnread counts the documents of which the archive does not know the winning
+// revision, be it as a row, a blocker or a reject, and the blockers of documents
+// that are not there.
+func (r *Reconciliation) countUnread(ctx context.Context, tx pgx.Tx, sourceID int64, day daydb.Day) error {
+	err := tx.QueryRow(ctx, `
+		with documents as (
+		  select id_hash, rev, deleted from pg_temp.couch_listing where kind = 0
+		), blockers as (
+		  select distinct id_hash, convert_to(rev, 'UTF8') as rev from archive_blockers where source_id = @source
+		)
+		select
+		  (select count(*)
+		   from documents c
+		   where not exists (
+		     select from archived_docs a
+		     where a.source_id = @source and a.business_day = @day and a.id_hash = c.id_hash
+		       and convert_to(a.rev, 'UTF8') = c.rev and a.deleted = c.deleted)
+		     and not exists (select from blockers b where b.id_hash = c.id_hash and b.rev = c.rev)
+		     and not exists (select from archive_rejects j where j.source_id = @source and j.id_hash = c.id_hash))
+		  + (select count(*)
+		     from blockers b
+		     where not exists (select from documents c where c.id_hash = b.id_hash))`,
+		pgx.NamedArgs{"source": sourceID, "day": day}).Scan(&r.Unread)
+	if err != nil {
+		return fmt.Errorf("count what was not read: %w", err)
+	}
 	return nil
 }
 

@@ -106,7 +106,20 @@ func (w work) evaluate(ctx context.Context, d daydb.DayDB, today daydb.Day) (Eva
 	if err != nil {
 		return Evaluation{}, pos, at("store the evaluation", err)
 	}
-	return e, pos, nil
+	return e, pos, at("archive what is new", w.reread(ctx, d, pos, rec))
+}
+
+// reread has a database read from the start next time whose archive lacks
+// documents that were not pending. The evaluation stays as it is: one reading a
+// night, and another look after it.
+func (w work) reread(ctx context.Context, d daydb.DayDB, pos archive.Position, rec archive.Reconciliation) error {
+	if rec.Unread == 0 || rec.Pending > 0 {
+		return nil
+	}
+	w.run.Report.Add("reread", 1)
+	w.guard.Log.Warn("the archive lacks documents that its database does not show as new; it is read from the start",
+		"day_db", d.Name, "documents", rec.Unread, "token", w.lease.Token, "run_id", w.run.ID)
+	return w.guard.Archive.Rewind(ctx, d, pos, w.lease)
 }
 
 func reasonsOfBlockers(blockers []archive.Blocker) []Reason {

@@ -49,6 +49,7 @@ type Archive interface {
 	CatchUp(ctx context.Context, d daydb.DayDB, lease fence.Lease) (archive.Position, error)
 	Blockers(ctx context.Context, sourceID int64) ([]archive.Blocker, error)
 	Reconcile(ctx context.Context, d daydb.DayDB, pos archive.Position) (archive.Reconciliation, error)
+	Rewind(ctx context.Context, d daydb.DayDB, pos archive.Position, lease fence.Lease) error
 	Prove(ctx context.Context, d daydb.DayDB, pos archive.Position) (archive.Proof, error)
 }
 

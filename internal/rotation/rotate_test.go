@@ -88,8 +88,8 @@ func TestQuietRun(t *testing.T) {
 	if got := fmt.Sprint(report.Counters()); got != "map[restaurants:2]" {
 		t.Errorf("counters %s", got)
 	}
-	// Two of each restaurant, two of the legacy database.
-	if len(b.requests) > 6 {
+	// Two of each restaurant, three of the legacy database.
+	if len(b.requests) > 7 {
 		t.Errorf("%d requests: %v", len(b.requests), b.requests)
 	}
 	if after := w.fingerprint(); after != before {
