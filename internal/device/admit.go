@@ -60,7 +60,7 @@ func (v *View) admit(g Grant, suffix, env string) (target, *refusal) {
 	if known == nil {
 		return target{}, forbidden(refusedUnknown, "the restaurant of this token is not registered")
 	}
-	if until := latest(known.revoked, known.devices[g.DeviceID]); !until.IsZero() && !g.IssuedAt.After(until) {
+	if known.revokes(g) {
 		return target{}, unauthorized(refusedRevoked, "the device token was revoked")
 	}
 	kind, dayText, err := contracts.ParseSuffix(suffix)
@@ -89,6 +89,13 @@ func (v *View) admit(g Grant, suffix, env string) (target, *refusal) {
 		}
 	}
 	return t, nil
+}
+
+// revokes reports whether a token was issued before the last revocation that
+// covers it.
+func (r *restaurant) revokes(g Grant) bool {
+	until := latest(r.revoked, r.devices[g.DeviceID])
+	return !until.IsZero() && !g.IssuedAt.After(until)
 }
 
 func (r *restaurant) admitDay(text string) *refusal {

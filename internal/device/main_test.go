@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -57,9 +58,18 @@ type shop struct {
 type shopOptions struct {
 	// couchURL replaces the address that the proxy goes to.
 	couchURL string
-	secret   string
-	limit    time.Duration
-	rate     int
+	// front gives one that stands before the CouchDB of the shop.
+	front  func(couchURL string) string
+	secret string
+	limit  time.Duration
+	rate   int
+	// smallBuffers keeps the kernel from taking megabytes for each client.
+	smallBuffers bool
+}
+
+func smallBuffers(ctx context.Context, c net.Conn) context.Context {
+	_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10)
+	return ctx
 }
 
 func newShop(t *testing.T, opts shopOptions) *shop {
@@ -78,6 +88,9 @@ func newShop(t *testing.T, opts shopOptions) *shop {
 
 	if opts.secret == "" {
 		opts.secret = couchtest.ProxySecret
+	}
+	if opts.front != nil {
+		opts.couchURL = opts.front(couchURL)
 	}
 	if opts.couchURL == "" {
 		opts.couchURL = couchURL
@@ -110,7 +123,11 @@ func newShop(t *testing.T, opts shopOptions) *shop {
 	var running sync.WaitGroup
 	running.Go(func() { s.view.Follow(ctx, s.pool, slog.New(slog.DiscardHandler)) })
 	running.Go(func() { s.proxy.Watch(ctx) })
-	server := httptest.NewServer(s.proxy)
+	server := httptest.NewUnstartedServer(s.proxy)
+	if opts.smallBuffers {
+		server.Config.ConnContext = smallBuffers
+	}
+	server.Start()
 	s.url = server.URL
 	t.Cleanup(func() {
 		stop()

@@ -27,6 +27,8 @@ type View struct {
 	flags       map[string]flags.Flags
 	changed     chan struct{}
 	clock       clock
+	// tell is set before the view is followed.
+	tell func(named []daydb.Restaurant)
 }
 
 // restaurant is what the view knows of one. It is replaced, never changed.
@@ -56,8 +58,13 @@ type clock struct {
 
 // NewView returns a view that is not loaded yet.
 func NewView() *View {
-	return &View{changed: make(chan struct{})}
+	return &View{changed: make(chan struct{}), tell: func([]daydb.Restaurant) {}}
 }
+
+// Tell has fn called after each change with what was read again, nil for all
+// there is; a restaurant without an id stands for all of its company's. It has to
+// be called before Follow, which waits for fn.
+func (v *View) Tell(fn func(named []daydb.Restaurant)) { v.tell = fn }
 
 // Now is Postgres' time: as last read, and carried on by the monotonic clock.
 func (v *View) Now() time.Time {
@@ -104,6 +111,7 @@ func (v *View) LoadAll(ctx context.Context, db pg.Querier) error {
 		return err
 	}
 	v.publish(func() { v.restaurants, v.flags = all, everyFlag })
+	v.tell(nil)
 	return nil
 }
 
@@ -124,6 +132,7 @@ func (v *View) load(ctx context.Context, db pg.Querier, named []daydb.Restaurant
 			v.restaurants[r] = known
 		}
 	})
+	v.tell(named)
 	return nil
 }
 
