@@ -23,6 +23,7 @@ type CouchDB interface {
 	Put(ctx context.Context, db, id string, doc any) error
 	PutDesign(ctx context.Context, db, id, validate string) error
 	Info(ctx context.Context, db string) (couch.Info, error)
+	Security(ctx context.Context, db string) (couch.Security, error)
 }
 
 // Publisher writes manifests.
@@ -111,6 +112,7 @@ const tries = 3
 //     and records it.
 //
 // ErrNotFound of couch: core is absent. daydb.ErrStale: a newer run has written.
+// ErrLedgerBehind: core names a day that the ledger does not know.
 func (p *Publisher) Publish(ctx context.Context, lease fence.Lease, l Ledger, seen ...string) (Published, error) {
 	result := Published{restaurant: l.restaurant, recorded: l.recorded}
 	core, err := contracts.CoreName(p.env, l.restaurant.CompanyID, l.restaurant.RestaurantID)
@@ -124,6 +126,9 @@ func (p *Publisher) Publish(ctx context.Context, lease fence.Lease, l Ledger, se
 	result.generation = doc.generation
 	if doc.protected && doc.says(Build(l.days)) && l.drew(doc.generation, lease) {
 		return result, nil
+	}
+	if err := p.refuseToGoBack(ctx, doc, l); err != nil {
+		return result, fmt.Errorf("write manifest of %s: %w", core, err)
 	}
 	l.days, result.Gone, err = p.present(ctx, l.days, seen)
 	if err != nil {

@@ -64,7 +64,7 @@ func (ro *Rotator) adoptable(ctx context.Context, name string, generation uuid.U
 		return have, err
 	}
 	if have.Marker != nil {
-		return have, fmt.Errorf("%w: it has another marker", ErrForeign)
+		return have, fmt.Errorf("%w: it has another marker; if Postgres was restored from a backup, the ledger is older than CouchDB", ErrForeign)
 	}
 	info, err := ro.couch.Info(ctx, name)
 	if err != nil {
