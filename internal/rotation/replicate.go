@@ -40,6 +40,12 @@ func (p *pass) replicate(ctx context.Context, c *legacyCopy, db string, entries 
 		return 0, err
 	}
 	reasons := make(map[string]string)
+	for id := range missing {
+		reasons[id] = "CouchDB has not answered for it"
+	}
+	for _, r := range revisions {
+		delete(reasons, r.ID)
+	}
 	arrived := make(map[string][]string, len(missing))
 	var docs [][]byte
 	for _, r := range revisions {
