@@ -28,6 +28,10 @@ type legacy struct {
 	// leaving says that some of the tenants are routed, and leave as soon as what
 	// rotation has left to the archive is in it.
 	leaving bool
+	// known are all restaurants of this database, archived from it or not.
+	known map[daydb.Restaurant]bool
+	// strays are the documents of none of them.
+	strays *strays
 }
 
 // legacies groups the restaurants whose finished documents are archived from
@@ -37,6 +41,13 @@ type legacy struct {
 // its documents are read from the start.
 func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, over map[daydb.Restaurant]handover, report *run.Report) []legacy {
 	byName := make(map[string]int)
+	known := make(map[string]map[daydb.Restaurant]bool)
+	for _, r := range restaurants {
+		if known[r.LegacyDB] == nil {
+			known[r.LegacyDB] = make(map[daydb.Restaurant]bool)
+		}
+		known[r.LegacyDB][r.Restaurant] = true
+	}
 	var all []legacy
 	for _, r := range restaurants {
 		routed := company[r.CompanyID].DeviceRouted
@@ -58,7 +69,12 @@ func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, 
 		if !ok {
 			i = len(all)
 			byName[r.LegacyDB] = i
-			all = append(all, legacy{db: r.LegacyDB, zones: make(map[daydb.Restaurant]*time.Location)})
+			all = append(all, legacy{
+				db:     r.LegacyDB,
+				zones:  make(map[daydb.Restaurant]*time.Location),
+				known:  known[r.LegacyDB],
+				strays: &strays{},
+			})
 		}
 		all[i].zones[r.Restaurant] = zone
 		all[i].leaving = all[i].leaving || routed && over[r.Restaurant] == leftToArchive
@@ -111,7 +127,9 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		if s != nil && (older || !containsAll(s.tenants, l.tenants())) {
 			s = nil // It would be read from the start.
 		}
-		return a.dryRun(ctx, r, l.db, s, l.classify)
+		err := a.dryRun(ctx, r, l.db, s, l.classify)
+		a.countStrays(ctx, r, l)
+		return err
 	}
 	return a.leases.Hold(ctx, LeaseName(l.db), func(ctx context.Context, lease fence.Lease) error {
 		s, err := a.openSource(ctx, lease, id, info.PurgeSeq, l.tenants())
@@ -141,6 +159,7 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		before := s.since
 		_, err = w.catchUp(ctx, info.InstanceStartTime, l.classify)
 		a.count(ctx, r, l.db, w.tally)
+		a.countStrays(ctx, r, l)
 		if s.since != before {
 			a.leaveWitness(ctx, r, s)
 		}
@@ -236,8 +255,13 @@ func (l legacy) classify(e *entry) bool {
 		CompanyID:    gjson.GetBytes(e.body, "companyId").String(),
 		RestaurantID: gjson.GetBytes(e.body, "restaurantId").String(),
 	}
+	code := e.readType()
+	if !l.known[e.owner] && (code == "" || code == codeNonTerminal) {
+		l.strays.add(e)
+		return false
+	}
 	zone, ok := l.zones[e.owner]
-	if !ok || e.readType() != "" {
+	if !ok || code != "" {
 		return false
 	}
 	e.archived = true

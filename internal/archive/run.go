@@ -21,7 +21,8 @@ import (
 // and stops no other. One without news costs two requests, no write and no lease.
 //
 // The counters are databases, quiet, busy (somebody else is at it), moving (still
-// being written), documents, attachments and rejected.
+// being written), documents, attachments, rejected and unassigned (operational
+// documents of a legacy database that name no restaurant of it).
 func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 	restaurants, err := daydb.Restaurants(ctx, a.pool)
 	if err != nil {
