@@ -153,7 +153,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Logger:     logger,
 	}
 	if plane != nil {
-		adminOptions.Devices = plane // A nil *Proxy would be a Devices that is not nil.
+		adminOptions.Devices = plane // A nil *devicePlane would be a Devices that is not nil.
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(adminOptions))
@@ -163,10 +163,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 
 	if plane != nil {
 		// Feeds would keep the HTTP server from shutting down.
-		a.onStop("device feeds", func(context.Context) error {
-			plane.Shut()
-			return nil
-		})
+		a.onStop("device feeds", plane.shut)
 	}
 	crons.Start()
 	a.onStop("crons", crons.Stop)

@@ -2,18 +2,28 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/device"
+	"github.com/rollingd/rollingd/internal/device/socket"
 )
 
-// startDevicePlane returns the proxy of the devices, nil if the plane is off,
-// with its view of the ledger loaded and followed.
-func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics *prometheus.Registry) (*device.Proxy, error) {
+// devicePlane is what devices reach.
+type devicePlane struct {
+	*device.Proxy
+	sockets *socket.Server
+}
+
+// startDevicePlane returns the device plane, nil if it is off, with its view of
+// the ledger loaded and followed.
+func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics *prometheus.Registry) (*devicePlane, error) {
 	opts := a.opts
 	if !opts.devicePlane() {
 		return nil, nil
@@ -49,26 +59,70 @@ func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics 
 		cancel()
 		return nil, err
 	}
+	sockets := socket.New(socket.Options{
+		Tokens:  gate{proxy},
+		Source:  socket.NewLedger(pool),
+		Metrics: metrics,
+		Logger:  opts.Logger,
+	})
+	view.Tell(func(named []daydb.Restaurant) {
+		if named == nil {
+			named = []daydb.Restaurant{{}}
+		}
+		for _, r := range named {
+			sockets.Revoked(r.CompanyID, r.RestaurantID)
+			sockets.Changed(r.CompanyID, r.RestaurantID)
+		}
+	})
 	var running sync.WaitGroup
 	running.Go(func() { view.Follow(living, pool, opts.Logger) })
 	running.Go(func() { proxy.Watch(living) })
 	a.onStop("device plane", func(ctx context.Context) error {
 		cancel()
 		defer proxy.Close()
-		return within(ctx, running.Wait)
+		return errors.Join(sockets.Close(ctx), within(ctx, running.Wait))
 	})
-	return proxy, nil
+	return &devicePlane{Proxy: proxy, sockets: sockets}, nil
 }
+
+// shut ends what would keep the HTTP server from shutting down.
+func (p *devicePlane) shut(ctx context.Context) error {
+	p.Shut()
+	return p.sockets.Close(ctx)
+}
+
+// gate judges the token of a socket like that of a request.
+type gate struct{ proxy *device.Proxy }
+
+// Admit translates what the proxy says.
+func (g gate) Admit(ctx context.Context, token string) (socket.Pass, error) {
+	grant, left, err := g.proxy.Authenticate(ctx, token)
+	switch {
+	case errors.Is(err, device.ErrTokenExpired):
+		return socket.Pass{}, socket.ErrExpired
+	case errors.Is(err, device.ErrToken), errors.Is(err, device.ErrTokenRevoked):
+		return socket.Pass{}, socket.ErrRefused
+	case err != nil:
+		return socket.Pass{}, err
+	}
+	return socket.Pass{Restaurant: grant.Restaurant, DeviceID: grant.DeviceID, Left: left}, nil
+}
+
+// socketPath is where Socket.IO's clients connect.
+const socketPath = "/socket.io/"
 
 // besideDevices sends to the proxy what is the device plane's by the path as it
 // was sent, before anything cleans or unescapes it, and the rest to others.
-func besideDevices(plane *device.Proxy, others http.Handler) http.Handler {
+func besideDevices(plane *devicePlane, others http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		onSocket := strings.HasPrefix(r.URL.EscapedPath(), socketPath)
 		switch {
-		case !device.Covers(r):
+		case !onSocket && !device.Covers(r):
 			others.ServeHTTP(w, r)
 		case plane == nil:
 			device.AnswerOff(w)
+		case onSocket:
+			plane.sockets.ServeHTTP(w, r)
 		default:
 			plane.ServeHTTP(w, r)
 		}

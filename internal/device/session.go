@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrTokenRevoked: the token was taken back.
+// ErrTokenRevoked is returned for a token that was taken back.
 var ErrTokenRevoked = errors.New("the device token was revoked")
 
 // Authenticate returns what a token says outside of a request, and how long it

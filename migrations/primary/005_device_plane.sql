@@ -46,7 +46,8 @@ create trigger company_feature_flags_notify after insert or update on company_fe
 create trigger restaurants_inserts_notify after insert on restaurants
   for each row execute function notify_device_plane();
 create trigger restaurants_notify after update on restaurants
-  for each row when (old.legacy_db is distinct from new.legacy_db)
+  for each row when ((old.legacy_db, old.manifest_generation)
+    is distinct from (new.legacy_db, new.manifest_generation))
   execute function notify_device_plane();
 create trigger device_revocations_notify after insert or update on device_revocations
   for each row execute function notify_device_plane();
