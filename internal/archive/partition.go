@@ -40,6 +40,31 @@ func (a *Archiver) ensureMonths(ctx context.Context, entries []*entry) error {
 	return nil
 }
 
+// monthsAhead makes sure of this month and the next before there are documents of
+// them: a new month needs a lock on archived_docs_other for a moment, for which a
+// comparison that runs may let it wait in vain. A failure is no more than a delay,
+// since whoever has such documents tries again.
+func (a *Archiver) monthsAhead(ctx context.Context) {
+	var months []string
+	err := a.pool.QueryRow(ctx, `
+		select array[to_char(now(), 'YYYYMM'), to_char(now() + interval '1 month', 'YYYYMM')]`).Scan(&months)
+	for _, month := range months {
+		if _, there := a.months.Load(month); there {
+			continue
+		}
+		if err = a.createMonth(ctx, month); err != nil {
+			break
+		}
+		a.months.Store(month, struct{}{})
+	}
+	if err != nil {
+		a.log.WarnContext(ctx, "partitions were not made ahead", "error", err)
+	}
+}
+
+// lockNotAvailable is Postgres' verdict when a lock was waited for in vain.
+const lockNotAvailable = "55P03"
+
 // createMonth creates a partition unless it is there. One at a time, so that two
 // replicas do not both try. The table is made on its own and then attached:
 // "partition of" would shut out everybody who reads or writes any month.

@@ -12,6 +12,7 @@ import (
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/flags"
+	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/run"
 )
 
@@ -20,10 +21,13 @@ import (
 // Each database is archived under its own lease; one that fails is in the report
 // and stops no other. One without news costs two requests, no write and no lease.
 //
-// The counters are databases, quiet, busy (somebody else is at it), moving (still
+// The counters are databases, quiet, busy (somebody else is at it, or at its tables), moving (still
 // being written), documents, attachments, rejected and unassigned (operational
 // documents of a legacy database that name no restaurant of it).
 func (a *Archiver) Run(ctx context.Context, r run.Run) error {
+	if !r.DryRun {
+		a.monthsAhead(ctx)
+	}
 	restaurants, err := daydb.Restaurants(ctx, a.pool)
 	if err != nil {
 		return err
@@ -86,7 +90,7 @@ func (a *Archiver) runOne(ctx context.Context, r run.Run, db string, owner daydb
 	err := archive()
 	switch {
 	case err == nil:
-	case errors.Is(err, fence.ErrHeld):
+	case errors.Is(err, fence.ErrHeld), pg.Code(err) == lockNotAvailable:
 		r.Report.Add("busy", 1)
 	case errors.Is(err, ErrMoving):
 		r.Report.Add("moving", 1)
