@@ -32,7 +32,7 @@ embedded store. Their data stay in the folder --data. ` + databaseVariable + ` a
 give other stores.
 
 The company demo has one restaurant, centro, whose days rotate and may be dropped; its first day
-is ACTIVE and has a few documents. The token is another one at each start.
+is ACTIVE and has a few documents. The tokens are other ones at each start.
 
 Ctrl-C stops everything.`,
 		Example: `  rollingd dev
@@ -71,12 +71,16 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 		err = errors.Join(err, s.stop(ctx, nil))
 	}()
 	token := randomToken()
-	err = s.serve(ctx, app.Options{
+	opts := app.Options{
 		Env:         devEnv,
 		ListenAddr:  listen,
 		AdminTokens: "dev=destroyer:" + token,
 		Logger:      slog.New(slog.NewTextHandler(c.errOut, nil)),
-	})
+	}
+	if s.proxySecret != "" {
+		opts.CouchProxySecret, opts.DeviceJWTSecret = s.proxySecret, randomToken()
+	}
+	err = s.serve(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -92,7 +96,12 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the demo tenant: %w", err)
 	}
+	till, err := s.tillToken(ctx, url, token)
+	if err != nil {
+		return err
+	}
 	c.printDev(s, url, token, day, faults)
+	c.printTill(url, till)
 	select {
 	case <-ctx.Done():
 		return nil

@@ -216,6 +216,26 @@ func activeDay(t *testing.T, url, token string) string {
 	return page.DayDBs[0].DBName + " since " + page.DayDBs[0].Since
 }
 
+// manifestFor reads the manifest as a till does.
+func manifestFor(t *testing.T, url, token string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/db/core/day_manifest", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 // TestDevStopsAndComesBack stops it by Ctrl-C and by kill -9, and starts it again on the same folder.
 func TestDevStopsAndComesBack(t *testing.T) {
 	t.Parallel()
@@ -226,6 +246,10 @@ func TestDevStopsAndComesBack(t *testing.T) {
 	line := first.await(t, "export ")
 	url, token := accessOf(t, line)
 	day := activeDay(t, url, token)
+	_, till, _ := strings.Cut(first.await(t, "TILL="), "TILL=")
+	if got := manifestFor(t, url, till); !strings.Contains(got, `"currentDayDb":"daily_`) {
+		t.Errorf("a till reads the manifest: %s", got)
+	}
 	if len(processesOf(t, data)) < 2 {
 		t.Error("its stores name the folder nowhere, so leftovers would not be found either")
 	}
