@@ -39,6 +39,7 @@ const (
 	refusedToken       = "token_invalid"
 	refusedExpired     = "token_expired"
 	refusedRevoked     = "token_revoked"
+	refusedClosed      = "database_closed"
 	refusedRoute       = "not_allowed"
 	refusedRate        = "rate_limited"
 	refusedTimeout     = "write_timeout"

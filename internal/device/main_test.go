@@ -53,6 +53,8 @@ type shop struct {
 	proxy  *Proxy
 	tokens *Tokens
 	url    string
+	// couchURL is that of CouchDB, with an administrator's credentials.
+	couchURL string
 }
 
 type shopOptions struct {
@@ -75,7 +77,7 @@ func smallBuffers(ctx context.Context, c net.Conn) context.Context {
 func newShop(t *testing.T, opts shopOptions) *shop {
 	t.Helper()
 	couchURL := couchtest.New(t)
-	s := &shop{t: t, pool: pgtest.New(t), env: couchtest.Env(t), view: NewView()}
+	s := &shop{t: t, pool: pgtest.New(t), env: couchtest.Env(t), view: NewView(), couchURL: couchURL}
 	var err error
 	if s.couch, err = couch.New(couch.Options{URL: couchURL}); err != nil {
 		t.Fatal(err)

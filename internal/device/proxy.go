@@ -305,21 +305,23 @@ func (p *Proxy) modifyResponse(res *http.Response) error {
 	case http.StatusUnauthorized:
 		// The token is good: it is CouchDB that does not know the proxy.
 		return errNotTrusted
-	case http.StatusNotFound:
-		return p.checkMissing(res)
+	case http.StatusNotFound, http.StatusForbidden:
+		return checkReason(res)
 	}
 	return nil
 }
 
+// Answers of CouchDB in place of which a device gets another one.
 var (
 	errNotTrusted = errors.New("CouchDB does not accept the proxy's authentication; rollingd doctor says which setting is missing")
 	errNoDatabase = errors.New("the database is not there")
+	errClosed     = errors.New("_security of the database does not admit the device")
 )
 
-// checkMissing tells a document that is not there from a database: PouchDB would
-// create the latter.
-func (p *Proxy) checkMissing(res *http.Response) error {
-	if passageOf(res.Request).route.onDatabase {
+// checkReason tells a document that is not there from a database, which PouchDB
+// would create, and a document that is refused from a database that is closed.
+func checkReason(res *http.Response) error {
+	if res.StatusCode == http.StatusNotFound && passageOf(res.Request).route.onDatabase {
 		return errNoDatabase
 	}
 	read, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
@@ -327,8 +329,12 @@ func (p *Proxy) checkMissing(res *http.Response) error {
 		return err
 	}
 	var said struct{ Reason string }
-	if json.Unmarshal(read, &said) == nil && (said.Reason == "Database does not exist." || said.Reason == "no_db_file") {
+	_ = json.Unmarshal(read, &said) // An answer that is not of this kind goes on as it is.
+	switch said.Reason {
+	case "Database does not exist.", "no_db_file":
 		return errNoDatabase
+	case "You are not allowed to access this db.":
+		return errClosed
 	}
 	rest := res.Body
 	res.Body = &struct {
@@ -353,6 +359,8 @@ func (p *Proxy) answerFailure(w http.ResponseWriter, r *http.Request, err error)
 	case errors.Is(err, errNoDatabase):
 		refused = later(refusedUnavailable, "the database is not there at the moment; documents stay on the device")
 		p.Logger.WarnContext(r.Context(), "database of a device is missing", "day_db", passageOf(r).target.name)
+	case errors.Is(err, errClosed):
+		refused = forbidden(refusedClosed, "the database was closed a moment ago, or does not admit this restaurant's devices; documents stay on the device")
 	default:
 		p.Logger.WarnContext(r.Context(), "request of a device failed", "day_db", passageOf(r).target.name, "error", err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/rollingd/rollingd/internal/couch"
 )
 
 func uuidOf(t *testing.T) uuid.UUID {
@@ -177,6 +179,22 @@ func TestLegacyIsTheOnlyDatabaseUntilRouted(t *testing.T) {
 	} {
 		if got := s.do(c.method, "/db/legacy"+c.path, token, c.body); got.status != c.status {
 			t.Errorf("%s legacy%s when routed: %d %s, want %d", c.method, c.path, got.status, got.body, c.status)
+		}
+	}
+}
+
+// TestCouchDBClosesWhatTheViewStillAdmits: the role of another company in
+// _security, as a seal that the view has not heard of.
+func TestCouchDBClosesWhatTheViewStillAdmits(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, shopOptions{})
+	if err := s.couch.PutSecurity(t.Context(), s.db(north, "core"), couch.OpenTo(south.Role(), uuidOf(t))); err != nil {
+		t.Fatal(err)
+	}
+	for method, body := range map[string]string{"GET": "", "PUT": "{}"} {
+		got := s.do(method, "/db/core/doc", s.token(north, "till-1"), body)
+		if got.status != 403 || got.code(t) != refusedClosed {
+			t.Errorf("%s: %d %s", method, got.status, got.body)
 		}
 	}
 }
