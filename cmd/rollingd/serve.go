@@ -15,7 +15,8 @@ func (c *cli) serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server of the primary",
-		Long: `Run the server: the administration API and the crons. Pending migrations are applied first.
+		Long: `Run the server: the administration API, the proxy of the devices and the crons. Pending migrations
+are applied first.
 Several servers may run on the same stores: each run of a cron happens once.
 
 A first SIGINT or SIGTERM stops it in order; what was cut off is caught up at the next start. A
