@@ -16,8 +16,7 @@ func (c *cli) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server of the primary",
 		Long: `Run the server: the administration API, the proxy of the devices and the crons. Pending migrations
-are applied first.
-Several servers may run on the same stores: each run of a cron happens once.
+are applied first. Several servers may run on the same stores: each run of a cron happens once.
 
 A first SIGINT or SIGTERM stops it in order; what was cut off is caught up at the next start. A
 second one ends it at once.
