@@ -24,8 +24,8 @@ import (
 type handover int
 
 const (
-	// notHandedOver: rotation has not read the legacy database to its end.
-	notHandedOver handover = iota
+	// The zero handover: rotation has not read the legacy database to its end.
+	_ handover = iota
 	// leftToArchive: it has, and left what was finished.
 	leftToArchive
 	// handedOver: what it has left is in the archive.

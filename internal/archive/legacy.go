@@ -20,11 +20,14 @@ import (
 )
 
 // legacy is a single database from before rolling databases, which many tenants
-// share: one pass over its feed archives all of them. The scope of a run chooses
-// databases, never tenants within one, since they share a checkpoint.
+// share: one pass over its feed archives all of them, up to a checkpoint that
+// they share too. A run whose scope is narrower leaves the others alone.
 type legacy struct {
 	db    string
 	zones map[daydb.Restaurant]*time.Location
+	// apart says that zones are not all tenants, but those of a run's scope: what
+	// is archived of theirs moves no checkpoint.
+	apart bool
 	// leaving says that some of the tenants are routed, and leave as soon as what
 	// rotation has left to the archive is in it.
 	leaving bool
@@ -82,6 +85,19 @@ func legacies(restaurants []daydb.Registration, company map[string]flags.Flags, 
 	return all
 }
 
+// within narrows a legacy database to the tenants in a run's scope.
+func (l legacy) within(scope run.Scope) legacy {
+	zones := make(map[daydb.Restaurant]*time.Location)
+	for r, zone := range l.zones {
+		if scope.Covers(r) {
+			zones[r] = zone
+		}
+	}
+	l.apart = len(zones) < len(l.zones)
+	l.zones = zones
+	return l
+}
+
 func (l legacy) anyIn(scope map[daydb.Restaurant]bool) bool {
 	for r := range l.zones {
 		if scope[r] {
@@ -118,7 +134,8 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 	if err != nil {
 		return err
 	}
-	if s != nil && !older && slices.Equal(s.tenants, l.tenants()) && !l.leaving {
+	same := s != nil && (l.apart && containsAll(s.tenants, l.tenants()) || slices.Equal(s.tenants, l.tenants()))
+	if same && !older && !l.leaving {
 		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
 			return err
 		}
@@ -131,18 +148,24 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		a.countStrays(ctx, r, l)
 		return err
 	}
+	if l.apart {
+		return a.leases.Hold(ctx, LeaseName(l.db), func(ctx context.Context, lease fence.Lease) error {
+			return a.runApart(ctx, r, l, id, info.PurgeSeq, lease)
+		})
+	}
 	return a.leases.Hold(ctx, LeaseName(l.db), func(ctx context.Context, lease fence.Lease) error {
 		s, err := a.openSource(ctx, lease, id, info.PurgeSeq, l.tenants())
 		if err != nil {
 			return err
 		}
-		switch older, err := a.older(ctx, s); {
-		case err != nil:
+		older, err := a.older(ctx, s)
+		if err != nil {
 			return err
-		case older:
+		}
+		if older {
 			a.log.WarnContext(ctx, "the legacy database is older than its archive; it is read from the start", "day_db", l.db, "run_id", r.ID)
 			err = a.rewind(ctx, lease, s, s.purges, l.tenants())
-		default:
+		} else {
 			err = a.setTenants(ctx, lease, s, l.tenants())
 		}
 		if err != nil {
@@ -168,6 +191,40 @@ func (a *Archiver) runLegacy(ctx context.Context, r run.Run, l legacy) error {
 		}
 		return a.takeOver(ctx, lease, id, l.tenants(), start)
 	})
+}
+
+// runApart archives what is finished of some tenants, and nothing of the others:
+// a canary must not touch them. It reads from the checkpoint, if everything of
+// these tenants is archived up to there, else from the start, to the end of the
+// feed, and leaves the checkpoint where it is. The next run for all reads the
+// same again, and finds these documents where they belong.
+func (a *Archiver) runApart(ctx context.Context, r run.Run, l legacy, id identity, purges int64, lease fence.Lease) error {
+	s, err := a.openSource(ctx, lease, id, purges, nil)
+	if err != nil {
+		return err
+	}
+	older, err := a.older(ctx, s)
+	if err != nil {
+		return err
+	}
+	start, err := a.now(ctx)
+	if err != nil {
+		return err
+	}
+	w := a.newWriter(s, lease)
+	w.direct, w.place = false, (&placer{Archiver: a, source: s, zones: l.zones, tenants: l.tenants()}).place
+	w.still = true
+	from := s.since
+	if older || !containsAll(s.tenants, l.tenants()) {
+		from = couch.SeqStart
+	}
+	err = w.passFrom(ctx, from, l.classify)
+	a.count(ctx, r, l.db, w.tally)
+	a.countStrays(ctx, r, l)
+	if err != nil {
+		return err
+	}
+	return a.takeOver(ctx, lease, id, l.tenants(), start)
 }
 
 // reader names the archive's witness.
@@ -318,7 +375,9 @@ type placer struct {
 	*Archiver
 	source *source
 	zones  map[daydb.Restaurant]*time.Location
-	today  map[string]daydb.Day
+	// tenants narrow the rows that are looked at to theirs; nil for all.
+	tenants []string
+	today   map[string]daydb.Day
 }
 
 // place finds the rows that are there. A document whose day is not known stays
@@ -364,7 +423,9 @@ func (p *placer) days(ctx context.Context, b *batch) (map[[sha256.Size]byte]dayd
 	rows, err := p.pool.Query(ctx, `
 		select id_hash, business_day
 		from archived_docs
-		where source_id = $1 and id_hash = any($2)`, p.source.id, hashes)
+		where source_id = $1
+		  and id_hash = any($2)
+		  and ($3::text[] is null or company_id || '/' || restaurant_id = any($3))`, p.source.id, hashes, p.tenants)
 	if err != nil {
 		return nil, fmt.Errorf("days of archived documents: %w", pg.Translate(err))
 	}

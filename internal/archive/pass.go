@@ -11,6 +11,11 @@ import (
 // Reading, classifying and hashing go on while the batch before is written. When
 // the feed breaks off, the whole batches before are committed all the same.
 func (w *writer) pass(ctx context.Context, classify classifier) error {
+	return w.passFrom(ctx, w.source.since, classify)
+}
+
+// passFrom is pass from another sequence than the checkpoint.
+func (w *writer) passFrom(ctx context.Context, since couch.Seq, classify classifier) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	// One batch is filled, one is written, one waits.
@@ -31,7 +36,6 @@ func (w *writer) pass(ctx context.Context, classify classifier) error {
 		}
 	}
 	var readErr error
-	since := w.source.since
 	go func() {
 		defer close(full)
 		readErr = w.readBatches(reading, w.source.db, since, classify, newBatch(), swap)

@@ -59,6 +59,7 @@ func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 		if !l.anyIn(inScope) {
 			continue
 		}
+		l = l.within(r.Scope)
 		group.Go(func() error {
 			a.runOne(ctx, r, l.db, daydb.Restaurant{}, func() error { return a.runLegacy(ctx, r, l) })
 			return nil

@@ -30,6 +30,8 @@ type writer struct {
 	place func(ctx context.Context, b *batch) error
 	// direct copies rows straight into the archive, as long as none of them was there before.
 	direct bool
+	// still leaves the checkpoint where it is.
+	still bool
 }
 
 func (a *Archiver) newWriter(s *source, lease fence.Lease) *writer {
@@ -76,7 +78,7 @@ const uniqueViolation = "23505"
 // commit writes a batch in one transaction, by put for the rows.
 func (w *writer) commit(ctx context.Context, b *batch, rows []*entry, put func(context.Context, pgx.Tx, []*entry) (int64, error)) error {
 	next := b.next
-	if next == "" {
+	if next == "" || w.still {
 		next = w.source.since
 	}
 	var (
