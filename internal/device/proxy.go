@@ -31,6 +31,8 @@ const (
 	idleConns = 256
 	// copyBuffer is what one request holds of its answer at a time.
 	copyBuffer = 32 << 10
+	// answerTime is what is left to answer a write that has reached its limit.
+	answerTime = time.Second
 	// maxErrorBody bounds what is read of an answer to see what it says.
 	maxErrorBody = 4 << 10
 )
@@ -219,9 +221,10 @@ func (p *Proxy) forward(w *recorder, r *http.Request, pass passage) {
 	defer cancel(nil)
 	control := http.NewResponseController(w)
 	if r.ContentLength != 0 {
-		// It ends the read of a body that trickles; the end of ctx does not.
+		// It ends the read of a body that trickles; the end of ctx does not. It
+		// comes later, or the device would be cut off without an answer.
 		start := time.Now()
-		_ = control.SetReadDeadline(start.Add(limit))
+		_ = control.SetReadDeadline(start.Add(limit + answerTime))
 	}
 	if !pass.route.writes {
 		limit = pass.grant.ExpiresAt.Sub(p.View.Now())
@@ -354,8 +357,9 @@ func (p *Proxy) answerFailure(w http.ResponseWriter, r *http.Request, err error)
 	case errors.Is(context.Cause(r.Context()), errNotAdmitted):
 		refused = later(refusedNotReady, "the device's databases have changed; try again")
 	case r.Context().Err() != nil:
+		// Whoever still listens must not take the end of the handler for a 200.
 		recorded.status = statusHungUp
-		return
+		panic(http.ErrAbortHandler)
 	case errors.Is(err, errNoDatabase):
 		refused = later(refusedUnavailable, "the database is not there at the moment; documents stay on the device")
 		p.Logger.WarnContext(r.Context(), "database of a device is missing", "day_db", passageOf(r).target.name)

@@ -45,17 +45,24 @@ func TestAuthenticate(t *testing.T) {
 	good, other, unknown := issue(north, time.Hour), issue(south, time.Hour), issue(daydb.Restaurant{CompanyID: "new", RestaurantID: "new"}, time.Hour)
 	expect := func(token string, want error) {
 		t.Helper()
-		g, left, err := p.Authenticate(t.Context(), token)
+		g, err := p.Authenticate(t.Context(), token)
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
-		if err == nil && (g.DeviceID != "till-1" || left <= 0 || left > time.Hour) {
-			t.Errorf("got %+v for another %s", g, left)
+		if err != nil {
+			return
+		}
+		if left, err := p.Left(g); err != nil || g.DeviceID != "till-1" || left <= 0 || left > time.Hour {
+			t.Errorf("got %+v for another %s, %v", g, left, err)
 		}
 	}
 	expect(good, nil)
 	expect(other, nil)
 	expect(unknown, nil)
+	admitted, err := p.Authenticate(t.Context(), good)
+	if err != nil {
+		t.Fatal(err)
+	}
 	expect("made-up", ErrToken)
 	expect(issue(north, -time.Second), ErrTokenExpired)
 
@@ -70,6 +77,13 @@ func TestAuthenticate(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(good, ErrTokenRevoked)
+	if _, err := p.Left(admitted); !errors.Is(err, ErrTokenRevoked) {
+		t.Errorf("of a token that was revoked after it was admitted: %v", err)
+	}
+	admitted.Restaurant, admitted.ExpiresAt = south, view.Now()
+	if _, err := p.Left(admitted); !errors.Is(err, ErrTokenExpired) {
+		t.Errorf("of a token that expired after it was admitted: %v", err)
+	}
 	expect(other, nil)
 	if len(told) != 2 || told[0] != nil || len(told[1]) != 1 || told[1][0] != north {
 		t.Errorf("told of %v", told)

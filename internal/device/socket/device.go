@@ -10,9 +10,6 @@ import (
 )
 
 const (
-	// judgeAgain is the pause before another look at a token that could not be
-	// judged; until then it counts as it did.
-	judgeAgain = 5 * time.Second
 	// leastLeft keeps a clock that runs back from having a token looked at all
 	// the time.
 	leastLeft = 100 * time.Millisecond
@@ -24,14 +21,15 @@ const (
 // device is one connection of a device.
 type device struct {
 	socket *socketio.Socket
-	who    Pass
+	// who names the device; its times are those of the first token.
+	who Pass
 	// ready says that the device knows the state of its room. The rooms' lock
 	// guards it.
 	ready bool
 
 	// mu guards what follows. It is never held while something is sent.
-	mu    sync.Mutex
-	token string
+	mu   sync.Mutex
+	pass Pass
 	// timer looks at the token when it expires, and disconnects at the end of
 	// the grace.
 	timer *time.Timer
@@ -40,24 +38,15 @@ type device struct {
 	gone   bool
 }
 
-// admission is what the handshake leaves for the connection.
-type admission struct {
-	pass        Pass
-	token       string
-	revocations int64
-}
-
 // admit is asked before a device joins.
 func (s *Server) admit(socket *socketio.Socket, next func(*socketio.ExtendedError)) {
-	a := admission{revocations: s.revocations.Load()}
-	var err error
-	a.token, _ = socket.Handshake().Auth["token"].(string)
-	a.pass, err = s.judge(a.token)
+	token, _ := socket.Handshake().Auth["token"].(string)
+	pass, err := s.judge(token)
 	if err != nil {
 		next(socketio.NewExtendedError("unauthorized", map[string]any{"code": s.refuse(err)}))
 		return
 	}
-	socket.SetData(a)
+	socket.SetData(pass)
 	next(nil)
 }
 
@@ -85,20 +74,17 @@ func (s *Server) refuse(err error) string {
 
 // connected takes in a device that was admitted.
 func (s *Server) connected(socket *socketio.Socket) {
-	a, _ := socket.Data().(admission)
-	socket.SetData(nil)
-	d := &device{socket: socket, who: a.pass, token: a.token}
+	pass, _ := socket.Data().(Pass)
+	d := &device{socket: socket, who: pass, pass: pass}
 	s.metrics.connected.Inc()
-	s.expireAfter(d, a.pass.Left)
 	s.rooms.enter(d)
 	_ = socket.On(eventAuth, func(args ...any) { s.reauthenticate(d, args) })
 	_ = socket.On("disconnect", func(...any) { s.disconnected(d) })
 	if !socket.Connected() {
 		s.disconnected(d)
 	}
-	if s.revocations.Load() != a.revocations {
-		s.recheck(d)
-	}
+	// A revocation that came before the device was in its room is found here.
+	s.recheck(d)
 }
 
 // disconnected lets go of a device. It is called once or twice.
@@ -106,7 +92,7 @@ func (s *Server) disconnected(d *device) {
 	d.mu.Lock()
 	again := d.gone
 	d.gone = true
-	d.timer.Stop()
+	d.stopTimer()
 	d.mu.Unlock()
 	if !again {
 		s.rooms.leave(d)
@@ -114,60 +100,47 @@ func (s *Server) disconnected(d *device) {
 	}
 }
 
-// expireAfter has the token looked at when it expires.
-func (s *Server) expireAfter(d *device, left time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s.expireAfterLocked(d, left)
+// startTimer replaces what the device waits for.
+func (d *device) startTimer(after time.Duration, fn func()) {
+	d.stopTimer()
+	d.timer = time.AfterFunc(after, fn)
 }
 
-func (s *Server) expireAfterLocked(d *device, left time.Duration) {
+func (d *device) stopTimer() {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
-	d.timer = time.AfterFunc(max(left, leastLeft), func() { s.recheck(d) })
 }
 
 // recheck looks at a device's token again: it may have expired or been revoked.
 func (s *Server) recheck(d *device) {
 	d.mu.Lock()
-	token, over := d.token, d.gone || d.lapsed
-	d.mu.Unlock()
-	if over || s.closed.Load() {
-		return
-	}
-	pass, err := s.judge(token)
-	d.mu.Lock()
-	if d.gone || d.lapsed || d.token != token {
+	if d.gone || d.lapsed {
 		d.mu.Unlock()
 		return
 	}
-	var then func()
+	left, err := s.Tokens.Left(d.pass)
 	switch {
 	case err == nil:
-		s.expireAfterLocked(d, pass.Left)
+		d.startTimer(max(left, leastLeft), func() { s.recheck(d) })
 	case errors.Is(err, ErrExpired):
 		d.lapsed = true
-		d.timer.Stop()
-		d.timer = time.AfterFunc(s.Grace, func() { s.expel(d) })
-		then = func() {
-			s.rooms.leave(d)
-			s.send(d, eventExpired, map[string]any{"graceSeconds": s.Grace.Seconds()})
-		}
-	case errors.Is(err, ErrRefused):
-		then = func() {
-			s.refuse(err)
-			s.rooms.leave(d)
-			s.send(d, eventRevoked)
-			s.disconnect(d)
-		}
+		d.startTimer(s.Grace, func() { s.expel(d) })
 	default:
-		s.expireAfterLocked(d, judgeAgain)
+		d.stopTimer()
 	}
 	d.mu.Unlock()
-	if then != nil {
-		then()
+	if err == nil {
+		return
 	}
+	s.rooms.leave(d)
+	if errors.Is(err, ErrExpired) {
+		s.send(d, eventExpired, map[string]any{"graceSeconds": s.Grace.Seconds()})
+		return
+	}
+	s.refuse(err)
+	s.send(d, eventRevoked)
+	s.disconnect(d)
 }
 
 // expel disconnects a device that has sent no fresh token in time.
@@ -202,7 +175,6 @@ func (s *Server) reauthenticate(d *device, args []any) {
 		fields, _ := args[0].(map[string]any)
 		token, _ = fields["token"].(string)
 	}
-	revocations := s.revocations.Load()
 	pass, err := s.judge(token)
 	if err == nil && !pass.same(d.who) {
 		err = ErrRefused
@@ -217,8 +189,7 @@ func (s *Server) reauthenticate(d *device, args []any) {
 		return
 	}
 	returned := d.lapsed
-	d.token, d.lapsed = token, false
-	s.expireAfterLocked(d, pass.Left)
+	d.pass, d.lapsed = pass, false
 	d.mu.Unlock()
 	answer(map[string]any{"ok": true})
 	if returned {
@@ -227,7 +198,5 @@ func (s *Server) reauthenticate(d *device, args []any) {
 			s.rooms.leave(d)
 		}
 	}
-	if s.revocations.Load() != revocations {
-		s.recheck(d)
-	}
+	s.recheck(d)
 }

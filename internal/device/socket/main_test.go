@@ -31,45 +31,54 @@ const restaurantID = "centro"
 // gate gives out tokens and judges them.
 type gate struct {
 	mu      sync.Mutex
-	tokens  map[string]pass
-	revoked map[socket.Pass]bool
-}
-
-type pass struct {
-	socket.Pass
-	issued time.Time
+	tokens  map[string]socket.Pass
+	revoked map[string]bool
 }
 
 func newGate() *gate {
-	return &gate{tokens: make(map[string]pass), revoked: make(map[socket.Pass]bool)}
+	return &gate{tokens: make(map[string]socket.Pass), revoked: make(map[string]bool)}
 }
 
 func (g *gate) issue(company, device string, ttl time.Duration) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	token := fmt.Sprintf("token-%d", len(g.tokens))
-	who := socket.Pass{Restaurant: daydb.Restaurant{CompanyID: company, RestaurantID: restaurantID}, DeviceID: device, Left: ttl}
-	g.tokens[token] = pass{Pass: who, issued: time.Now()}
+	g.tokens[token] = socket.Pass{
+		Restaurant: daydb.Restaurant{CompanyID: company, RestaurantID: restaurantID},
+		DeviceID:   device,
+		ExpiresAt:  time.Now().Add(ttl),
+	}
 	return token
 }
 
 func (g *gate) revoke(company, device string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.revoked[socket.Pass{Restaurant: daydb.Restaurant{CompanyID: company, RestaurantID: restaurantID}, DeviceID: device}] = true
+	g.revoked[company+"/"+device] = true
 }
 
 func (g *gate) Admit(_ context.Context, token string) (socket.Pass, error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	p, ok := g.tokens[token]
-	if !ok || g.revoked[socket.Pass{Restaurant: p.Restaurant, DeviceID: p.DeviceID}] {
+	g.mu.Unlock()
+	if !ok {
 		return socket.Pass{}, socket.ErrRefused
 	}
-	if p.Left -= time.Since(p.issued); p.Left <= 0 {
-		return socket.Pass{}, socket.ErrExpired
+	_, err := g.Left(p)
+	return p, err
+}
+
+func (g *gate) Left(p socket.Pass) (time.Duration, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	left := time.Until(p.ExpiresAt)
+	switch {
+	case g.revoked[p.CompanyID+"/"+p.DeviceID]:
+		return 0, socket.ErrRefused
+	case left <= 0:
+		return 0, socket.ErrExpired
 	}
-	return p.Pass, nil
+	return left, nil
 }
 
 // replica is a server with a listener of its own.

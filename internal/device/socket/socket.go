@@ -69,8 +69,9 @@ var (
 type Pass struct {
 	daydb.Restaurant
 	DeviceID string
-	// Left is how long the token still holds.
-	Left time.Duration
+	// IssuedAt and ExpiresAt are times of the clock that the tokens go by.
+	IssuedAt  time.Time
+	ExpiresAt time.Time
 }
 
 // same reports whether two passes name one device.
@@ -81,9 +82,12 @@ func (p Pass) same(other Pass) bool {
 // Tokens judges device tokens.
 type Tokens interface {
 	// Admit returns what a token says: ErrExpired, ErrRefused, or another error
-	// when it cannot be judged now. Revocations count from the moment at which
-	// Server.Revoked is called for them.
+	// when it cannot be judged now.
 	Admit(ctx context.Context, token string) (Pass, error)
+	// Left returns how long a token still holds that was admitted: ErrExpired, or
+	// ErrRefused once it was revoked. It waits for nothing, since it is asked of
+	// many at a time. A revocation has to count before Server.Revoked is called.
+	Left(p Pass) (time.Duration, error)
 }
 
 // Source knows what devices are told.
@@ -110,13 +114,9 @@ type Server struct {
 	handler http.Handler
 	metrics *metrics
 	rooms   *rooms
-
-	// revocations counts the calls of Revoked, so that a device that connects
-	// meanwhile is not overlooked.
-	revocations atomic.Int64
-	closed      atomic.Bool
-	cancel      context.CancelFunc
-	ended       sync.WaitGroup
+	closed  atomic.Bool
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
 }
 
 // New returns a server that takes connections until Close.
@@ -158,7 +158,6 @@ func (s *Server) Changed(company, restaurant string) { s.rooms.mark(company, res
 // Revoked says that tokens of a restaurant may have been revoked; names as in
 // Changed. Their devices' tokens have been judged again when it returns.
 func (s *Server) Revoked(company, restaurant string) {
-	s.revocations.Add(1)
 	for _, d := range s.rooms.devices(company, restaurant) {
 		s.recheck(d)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,10 +16,14 @@ import (
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
-// judge has a token judged by a function.
-type judge func(token string) (socket.Pass, error)
+// judge has tokens judged by functions.
+type judge struct {
+	admit func() (socket.Pass, error)
+	left  func() (time.Duration, error)
+}
 
-func (j judge) Admit(_ context.Context, token string) (socket.Pass, error) { return j(token) }
+func (j judge) Admit(context.Context, string) (socket.Pass, error) { return j.admit() }
+func (j judge) Left(socket.Pass) (time.Duration, error)            { return j.left() }
 
 // read has a source read by a function.
 type read func(restaurants []daydb.Restaurant) (map[daydb.Restaurant]socket.State, error)
@@ -159,25 +162,26 @@ func TestFailedReadIsRepeated(t *testing.T) {
 // token and the device's place among those that are looked at again.
 func TestRevokedWhileConnecting(t *testing.T) {
 	var server *socket.Server
-	var once sync.Once
-	revoked := false
-	acme := daydb.Restaurant{CompanyID: "acme", RestaurantID: restaurantID}
-	tokens := judge(func(string) (socket.Pass, error) {
-		if revoked {
-			return socket.Pass{}, socket.ErrRefused
-		}
-		once.Do(func() {
-			revoked = true
+	var revoked atomic.Bool
+	tokens := judge{
+		admit: func() (socket.Pass, error) {
+			revoked.Store(true)
 			server.Revoked("acme", "")
-		})
-		return socket.Pass{Restaurant: acme, DeviceID: "till", Left: time.Hour}, nil
-	})
+			return socket.Pass{Restaurant: daydb.Restaurant{CompanyID: "acme", RestaurantID: restaurantID}, DeviceID: "till"}, nil
+		},
+		left: func() (time.Duration, error) {
+			if revoked.Load() {
+				return 0, socket.ErrRefused
+			}
+			return time.Hour, nil
+		},
+	}
 	server, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
 	dial(t, url, "token").until(`42["sdk:auth:revoked"`)
 }
 
 func TestTokenThatCannotBeJudged(t *testing.T) {
-	tokens := judge(func(string) (socket.Pass, error) { return socket.Pass{}, errors.New("no keys") })
+	tokens := judge{admit: func() (socket.Pass, error) { return socket.Pass{}, errors.New("no keys") }}
 	_, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
 	if text := dial(t, url, "token").until("44"); !strings.Contains(text, `"code":"unavailable"`) {
 		t.Errorf("refused with %s", text)
