@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,7 @@ func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics 
 		View:        view,
 		WriteLimit:  opts.DeviceWriteLimit,
 		Rate:        opts.DeviceRate,
+		Origins:     opts.deviceOrigins(),
 		Metrics:     metrics,
 		Logger:      opts.Logger,
 	})
@@ -94,18 +96,39 @@ func (p *devicePlane) shut(ctx context.Context) error {
 // gate judges the token of a socket like that of a request.
 type gate struct{ proxy *device.Proxy }
 
-// Admit translates what the proxy says.
+// Admit is asked when a device connects or sends a fresh token.
 func (g gate) Admit(ctx context.Context, token string) (socket.Pass, error) {
-	grant, left, err := g.proxy.Authenticate(ctx, token)
+	grant, err := g.proxy.Authenticate(ctx, token)
+	if err != nil {
+		return socket.Pass{}, ofSocket(err)
+	}
+	return socket.Pass{
+		Restaurant: grant.Restaurant,
+		DeviceID:   grant.DeviceID,
+		IssuedAt:   grant.IssuedAt,
+		ExpiresAt:  grant.ExpiresAt,
+	}, nil
+}
+
+// Left is asked of a device that is connected.
+func (g gate) Left(p socket.Pass) (time.Duration, error) {
+	left, err := g.proxy.Left(device.Grant{
+		Identity:  device.Identity{Restaurant: p.Restaurant, DeviceID: p.DeviceID},
+		IssuedAt:  p.IssuedAt,
+		ExpiresAt: p.ExpiresAt,
+	})
+	return left, ofSocket(err)
+}
+
+// ofSocket translates what the proxy says of a token.
+func ofSocket(err error) error {
 	switch {
 	case errors.Is(err, device.ErrTokenExpired):
-		return socket.Pass{}, socket.ErrExpired
+		return socket.ErrExpired
 	case errors.Is(err, device.ErrToken), errors.Is(err, device.ErrTokenRevoked):
-		return socket.Pass{}, socket.ErrRefused
-	case err != nil:
-		return socket.Pass{}, err
+		return socket.ErrRefused
 	}
-	return socket.Pass{Restaurant: grant.Restaurant, DeviceID: grant.DeviceID, Left: left}, nil
+	return err
 }
 
 // socketPath is where Socket.IO's clients connect.

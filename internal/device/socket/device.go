@@ -27,7 +27,8 @@ type device struct {
 	// guards it.
 	ready bool
 
-	// mu guards what follows. It is never held while something is sent.
+	// mu guards what follows, and with it whether the device is in its room. It
+	// is never held while something is sent.
 	mu   sync.Mutex
 	pass Pass
 	// timer looks at the token when it expires, and disconnects at the end of
@@ -90,14 +91,14 @@ func (s *Server) connected(socket *socketio.Socket) {
 // disconnected lets go of a device. It is called once or twice.
 func (s *Server) disconnected(d *device) {
 	d.mu.Lock()
-	again := d.gone
+	defer d.mu.Unlock()
+	if d.gone {
+		return
+	}
 	d.gone = true
 	d.stopTimer()
-	d.mu.Unlock()
-	if !again {
-		s.rooms.leave(d)
-		s.metrics.connected.Dec()
-	}
+	s.rooms.leave(d)
+	s.metrics.connected.Dec()
 }
 
 // startTimer replaces what the device waits for.
@@ -129,11 +130,13 @@ func (s *Server) recheck(d *device) {
 	default:
 		d.stopTimer()
 	}
+	if err != nil {
+		s.rooms.leave(d)
+	}
 	d.mu.Unlock()
 	if err == nil {
 		return
 	}
-	s.rooms.leave(d)
 	if errors.Is(err, ErrExpired) {
 		s.send(d, eventExpired, map[string]any{"graceSeconds": s.Grace.Seconds()})
 		return
@@ -188,15 +191,11 @@ func (s *Server) reauthenticate(d *device, args []any) {
 		d.mu.Unlock()
 		return
 	}
-	returned := d.lapsed
+	if d.lapsed {
+		s.rooms.enter(d)
+	}
 	d.pass, d.lapsed = pass, false
 	d.mu.Unlock()
 	answer(map[string]any{"ok": true})
-	if returned {
-		s.rooms.enter(d)
-		if !d.socket.Connected() {
-			s.rooms.leave(d)
-		}
-	}
 	s.recheck(d)
 }
