@@ -57,6 +57,8 @@ var settings = []setting{
 		text(func(c *config) *string { return &c.DeviceJWKSURL })},
 	{proxySecretVariable, "CouchProxySecret", "none", "CouchDB's [chttpd_auth] secret; the device plane needs it",
 		text(func(c *config) *string { return &c.CouchProxySecret })},
+	{"ROLLINGD_DEVICE_ORIGINS", "DeviceOrigins", "none", "origins of pages that are tills: https://host,… or * for all",
+		text(func(c *config) *string { return &c.DeviceOrigins })},
 	{"ROLLINGD_DEVICE_RATE", "DeviceRate", strconv.Itoa(device.DefaultRate), "requests that a device may make in a second",
 		number(func(c *config) *int { return &c.DeviceRate })},
 	{"ROLLINGD_LEASE_TTL", "LeaseTTL", "30s", "how long the work of a process that died waits for another",

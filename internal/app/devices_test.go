@@ -147,6 +147,9 @@ func TestDeviceOptions(t *testing.T) {
 		{func(o *app.Options) { o.DeviceJWTSecret, o.CouchProxySecret = secret[1:], "hush" }, "DeviceJWTSecret"},
 		{func(o *app.Options) { o.DeviceJWKSURL, o.CouchProxySecret = "auth.example", "hush" }, "DeviceJWKSURL"},
 		{func(o *app.Options) { o.DeviceRate = -1 }, "DeviceRate"},
+		{func(o *app.Options) { o.DeviceOrigins = "https://till.example, till.example" }, "DeviceOrigins"},
+		{func(o *app.Options) { o.DeviceOrigins = "https://till.example/" }, "DeviceOrigins"},
+		{func(o *app.Options) { o.DeviceOrigins = "https://till.example,capacitor://localhost" }, ""},
 		{func(o *app.Options) { o.CouchProxySecret = "hush" }, ""},
 		{func(o *app.Options) { o.DeviceJWTSecret, o.CouchProxySecret = secret, "hush" }, ""},
 	} {

@@ -64,6 +64,9 @@ type Options struct {
 	// CouchProxySecret is CouchDB's [chttpd_auth] secret, with which the device
 	// plane tells it who a device is.
 	CouchProxySecret string
+	// DeviceOrigins are the origins of pages, separated by commas, that may read
+	// what devices are answered; * is all of them.
+	DeviceOrigins string
 	// DeviceRate is how many requests a device may make in a second.
 	DeviceRate int
 	// LeaseTTL is how long the work of a process that died waits for another.
@@ -141,6 +144,9 @@ func (o Options) validate() error {
 	want(o.DeviceJWKSURL == "" || validHTTP(o.DeviceJWKSURL), "DeviceJWKSURL", "want https://host/path of a JSON Web Key Set")
 	want(!o.devicePlane() || o.CouchProxySecret != "", "CouchProxySecret",
 		"want CouchDB's [chttpd_auth] secret, which the device plane needs; CouchDB needs {chttpd_auth, proxy_authentication_handler} among its [chttpd] authentication_handlers, too")
+	for _, origin := range o.deviceOrigins() {
+		want(origin == device.AnyOrigin || validOrigin(origin), "DeviceOrigins", "want https://host,… as browsers send them, or *")
+	}
 	want(o.DeviceRate >= 1 && o.DeviceRate <= mostDeviceRate, "DeviceRate", "want a number of requests per second from 1 to %d", mostDeviceRate)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
@@ -152,6 +158,16 @@ func (o Options) validate() error {
 
 // devicePlane reports whether devices are served.
 func (o Options) devicePlane() bool { return o.DeviceJWTSecret != "" || o.DeviceJWKSURL != "" }
+
+func (o Options) deviceOrigins() []string {
+	return strings.FieldsFunc(o.DeviceOrigins, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// validOrigin wants a scheme and a host, of whatever scheme an app has.
+func validOrigin(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Scheme != "" && u.Host != "" && u.Scheme+"://"+u.Host == raw
+}
 
 func validHTTP(raw string) bool {
 	u, err := url.Parse(raw)

@@ -61,10 +61,11 @@ type shopOptions struct {
 	// couchURL replaces the address that the proxy goes to.
 	couchURL string
 	// front gives one that stands before the CouchDB of the shop.
-	front  func(couchURL string) string
-	secret string
-	limit  time.Duration
-	rate   int
+	front   func(couchURL string) string
+	secret  string
+	limit   time.Duration
+	rate    int
+	origins []string
 	// smallBuffers keeps the kernel from taking megabytes for each client.
 	smallBuffers bool
 }
@@ -112,6 +113,7 @@ func newShop(t *testing.T, opts shopOptions) *shop {
 		View:        s.view,
 		WriteLimit:  opts.limit,
 		Rate:        opts.rate,
+		Origins:     opts.origins,
 		Metrics:     prometheus.NewRegistry(),
 		Logger:      slog.New(slog.DiscardHandler),
 	})

@@ -37,7 +37,7 @@ const (
 	maxErrorBody = 4 << 10
 )
 
-// Options of a proxy. All are required.
+// Options of a proxy. All are required but Origins.
 type Options struct {
 	// CouchURL of CouchDB; credentials in it are not used.
 	CouchURL string
@@ -50,7 +50,9 @@ type Options struct {
 	// WriteLimit caps the total time of a write, body and answer.
 	WriteLimit time.Duration
 	// Rate is how many requests a device may make in a second, in the long run.
-	Rate    int
+	Rate int
+	// Origins are those of pages that may read the answers; none is fine.
+	Origins []string
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
 }
@@ -136,6 +138,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	recorded := &recorder{ResponseWriter: w}
 	kind := "none"
 	defer func() { p.metrics.answered(kind, recorded.status) }()
+	if p.answerCORS(recorded, r) {
+		return
+	}
 	// PouchDB asks the path above a database who the server is.
 	if path := r.URL.EscapedPath(); (path == Prefix || path+"/" == Prefix) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		writeJSON(recorded, http.StatusOK, map[string]string{"rollingd": "Welcome"})
