@@ -32,6 +32,7 @@ dev: ## Serve on embedded stores with a demo tenant; prints URLs and what to try
 test: $(TEST_NODE) ## All tests, and the parity of the contracts
 	go test -timeout $(TEST_TIMEOUT) ./...
 	scripts/verify-contracts-parity.sh
+	npm test --prefix sdk --silent
 
 .PHONY: test-couchdb
 test-couchdb: $(TEST_NODE) ## The same on Apache CouchDB: ROLLINGD_TEST_COUCHDB_URL, or a private node
@@ -75,7 +76,7 @@ build: ## Build bin/rollingd
 
 .PHONY: clean
 clean: ## Remove what was built and installed here
-	rm -rf bin contracts/build $(dir $(TEST_NODE) $(BENCH_NODE))
+	rm -rf bin contracts/build sdk/build sdk/dist $(dir $(TEST_NODE) $(BENCH_NODE))
 
 .PHONY: help
 help: ## This list

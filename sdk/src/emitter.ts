@@ -1,0 +1,17 @@
+/** Listeners by event; `Events` maps the name of an event to what it carries. */
+export class Emitter<Events> {
+  readonly #listeners = new Map<keyof Events, Set<(value: never) => void>>();
+
+  /** Returns the function that ends the subscription. */
+  on<E extends keyof Events>(event: E, listener: (value: Events[E]) => void): () => void {
+    const listeners = this.#listeners.get(event) ?? new Set();
+    this.#listeners.set(event, listeners.add(listener));
+    return () => listeners.delete(listener);
+  }
+
+  emit<E extends keyof Events>(event: E, value: Events[E]): void {
+    for (const listener of this.#listeners.get(event) ?? []) {
+      (listener as (value: Events[E]) => void)(value);
+    }
+  }
+}

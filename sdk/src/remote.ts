@@ -1,0 +1,73 @@
+// The server's databases as a device reaches them: by logical suffix, with the
+// device's token.
+import type { Pouch, PouchConstructor } from './pouch.js';
+
+/**
+ * Gives the device's token. `refused` is the token that the server has just
+ * answered 401 to, or null when none has been asked for yet. A rejection counts
+ * as being offline: it is asked again later.
+ */
+export type TokenSupplier = (refused: string | null) => string | Promise<string>;
+
+export class Remotes {
+  readonly #PouchDB: PouchConstructor;
+  readonly #url: string;
+  readonly #supply: TokenSupplier;
+  #token: string | null = null;
+  #asking: Promise<string> | null = null;
+
+  /** `url` is the server's, without `/db`. */
+  constructor(PouchDB: PouchConstructor, url: string, supply: TokenSupplier) {
+    this.#PouchDB = PouchDB;
+    this.#url = url.replace(/\/+$/, '');
+    this.#supply = supply;
+  }
+
+  /**
+   * Opens a database that exists; one that does not is never created. Once `signal`
+   * is aborted it sends nothing more, whatever PouchDB still has in hand: a
+   * replication that is cancelled while it starts would leave a feed open for ever.
+   */
+  open(suffix: string, signal: AbortSignal): Pouch {
+    const remote = new this.#PouchDB(`${this.#url}/db/${suffix}`, {
+      skip_setup: true,
+      fetch: async (url: string, options: RequestInit) => {
+        signal.throwIfAborted();
+        return this.#fetch(url, options);
+      },
+    });
+    // PouchDB asks for the progress of replications, and does not expect to fail.
+    remote.info = async () => ({ db_name: suffix, update_seq: 0 });
+    // PouchDB would ask the server's root for this part of a checkpoint's name,
+    // and choose another one offline or after a move to another address.
+    remote.id = async () => `rollingd/${suffix}`;
+    return remote;
+  }
+
+  async #fetch(url: string, options: RequestInit): Promise<Response> {
+    const token = this.#token ?? (await this.#ask(null));
+    const answer = await this.#send(url, options, token);
+    if (answer.status !== 401) return answer;
+    const fresh = this.#token !== null && this.#token !== token ? this.#token : await this.#ask(token);
+    if (fresh === token) return answer;
+    await answer.text(); // An answer that nobody reads keeps its connection.
+    return this.#send(url, options, fresh);
+  }
+
+  #send(url: string, options: RequestInit, token: string): Promise<Response> {
+    (options.headers as Headers).set('Authorization', `Bearer ${token}`);
+    return this.#PouchDB.fetch(url, options);
+  }
+
+  /** Asks once for all the requests that were refused together. */
+  #ask(refused: string | null): Promise<string> {
+    this.#asking ??= (async () => {
+      try {
+        return (this.#token = await this.#supply(refused));
+      } finally {
+        this.#asking = null;
+      }
+    })();
+    return this.#asking;
+  }
+}

@@ -1,0 +1,89 @@
+// A device before, during and after the switch to core and day databases.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { eventually, manifestOf, next, off, on, Restaurant, unsynced } from './restaurant.js';
+import { startStore } from './store.js';
+
+let store;
+before(async () => (store = await startStore()));
+after(() => store.stop());
+
+const DAY = '20261130';
+
+test('with everything off there is the single database and nothing else', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  for (const flags of [undefined, off, { ...on, rollingDbDeviceRouted: false }, { rollingDb: 'true' }]) {
+    r.requests.length = 0;
+    const till = await r.device(t, { session: { flags, manifest: manifestOf(1, DAY) } });
+    assert.equal(till.rolling, false);
+    const ids = [`o-${t.name}-${String(flags?.rollingDb)}${flags === off}`, `p${Object.keys(flags ?? {}).length}${flags === off}`];
+    await till.put({ _id: ids[0], type: 'order' });
+    await till.put({ _id: ids[1], type: 'product' });
+    await eventually(async () => (await r.read('legacy', ids[0])) && r.read('legacy', ids[1]));
+    await till.close();
+    assert.ok(!r.requests.some((line) => !line.includes('/db/legacy')), r.requests.join('\n'));
+  }
+});
+
+test('the switch loses nothing that was written offline', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  await r.admin('PUT', 'core/p1', { type: 'product' });
+  const till = await r.device(t, { session: { flags: off } });
+  await r.disconnect();
+  await till.put({ _id: 'o1', type: 'order', status: 'open' });
+  await till.put({ _id: 'p2', type: 'product' });
+
+  await till.accept({ flags: on, manifest: manifestOf(1, DAY) });
+  assert.deepEqual(await unsynced(till), { legacy: 2 });
+  assert.ok(await till.get('p2'), 'the catalogue is there until core is');
+  await till.put({ _id: 'o2', type: 'order', status: 'open' });
+  await till.put({ ...(await till.get('o1')), status: 'closed' });
+  assert.deepEqual(await unsynced(till), { legacy: 2, [`daily_${DAY}`]: 1 });
+
+  await r.connect();
+  await eventually(async () => (await r.read('legacy', 'o1'))?.status === 'closed' && (await r.read('legacy', 'p2')));
+  await eventually(() => r.read(`daily_${DAY}`, 'o2'));
+  assert.equal(await r.read('legacy', 'o2'), null);
+  await eventually(() => till.get('p1'));
+  await eventually(async () => (await till.unsynced()).length === 0);
+
+  await r.rotate(DAY, '20261201');
+  await till.accept({ manifest: manifestOf(9, DAY, '20261201') });
+  await eventually(async () => (await till.get('o1')) === null);
+  assert.ok(await till.get('o2'));
+});
+
+test('a routed device sells before it knows the day', async (t) => {
+  const r = await Restaurant.open(t, store);
+  await r.disconnect();
+  const till = await r.device(t, { session: { flags: on } });
+  await till.put({ _id: 'o1', type: 'order', status: 'open' });
+  await till.put({ _id: 'p1', type: 'product' });
+  assert.equal(till.currentBusinessDay, null);
+  await r.connect();
+  await eventually(async () => (await r.read('legacy', 'o1')) && r.read('core', 'p1'));
+  const rotated = next(till, 'rotate');
+  await r.rotate(DAY);
+  assert.deepEqual(await rotated, { from: null, to: DAY });
+  assert.ok(await till.get('o1'));
+});
+
+test('switched off, everything goes to the single database again', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  await r.disconnect();
+  await till.put({ _id: 'o1', type: 'order', status: 'open' });
+  await till.put({ _id: 'p1', type: 'product' });
+  await till.accept({ flags: off });
+  await till.put({ _id: 'o2', type: 'order', status: 'open' });
+
+  r.refuses = (suffix) => (suffix === 'legacy' ? null : 'not_routed');
+  const late = next(till, 'late');
+  await r.connect();
+  assert.deepEqual((await late).into, ['legacy']);
+  await eventually(async () => (await r.read('legacy', 'o2')) && r.read('legacy', 'p1'));
+  const carried = await eventually(() => r.read('legacy', 'o1'));
+  assert.deepEqual([carried.status, carried.rollingdFrom], ['open', DAY]);
+  await eventually(async () => (await till.unsynced()).length === 0);
+});

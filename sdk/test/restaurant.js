@@ -1,0 +1,173 @@
+// A restaurant as its devices see it: the device plane in front of the embedded
+// store, with a switch for everything that the server decides.
+import { createHmac, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import PouchDB from 'pouchdb';
+import memory from 'pouchdb-adapter-memory';
+import find from 'pouchdb-find';
+import { Database } from '../dist/index.js';
+
+PouchDB.plugin(memory).plugin(find);
+
+export const on = { rollingDbEnabled: true, rollingDbDeviceRouted: true, rollingDbDropEnabled: false };
+export const off = { rollingDbEnabled: false, rollingDbDeviceRouted: false, rollingDbDropEnabled: false };
+
+const ROLE = 'restaurant';
+const OPEN = { admins: { names: [], roles: ['_admin'] }, members: { names: [], roles: [ROLE] } };
+
+export class Restaurant {
+  /** What the server answers for a suffix instead of the database: a code, or null. */
+  refuses = () => null;
+  /** The tokens that count; every other one is answered 401. */
+  tokens = new Set(['t1']);
+  requests = [];
+  #generation = 0;
+
+  /** Has core, legacy and these days; the last one is current and the others are overlays. */
+  static async open(t, store, ...days) {
+    const r = new Restaurant();
+    r.store = store;
+    r.name = 'sdk' + randomBytes(5).toString('hex');
+    r.folder = await mkdtemp(join(tmpdir(), 'rollingd-sdk-'));
+    t.after(() => rm(r.folder, { recursive: true, force: true }));
+    for (const suffix of ['core', 'legacy']) await r.create(suffix);
+    await r.connect(t);
+    if (days.length > 0) await r.rotate(...days);
+    return r;
+  }
+
+  async create(suffix) {
+    await this.admin('PUT', suffix);
+    await this.admin('PUT', `${suffix}/_security`, OPEN);
+  }
+
+  /** Publishes the manifest of these days, creating those that are new. */
+  async rotate(...days) {
+    for (const day of days) {
+      if ((await this.admin('GET', `daily_${day}`)).status === 404) await this.create(`daily_${day}`);
+    }
+    const before = await this.admin('GET', 'core/day_manifest');
+    const manifest = manifestOf(++this.#generation, ...days);
+    await this.admin('PUT', 'core/day_manifest', { ...manifest, _rev: before.body._rev });
+    return manifest;
+  }
+
+  /** A request of the administrator to a path that begins with a suffix. */
+  admin(method, path, body) {
+    return this.store.admin(method, `/${this.name}_${path}`, body);
+  }
+
+  async read(suffix, id) {
+    const { status, body } = await this.admin('GET', `${suffix}/${id}`);
+    return status === 200 ? body : null;
+  }
+
+  /** Answers devices at this.url. The address stays the same after a disconnection. */
+  async connect(t) {
+    this.server = createServer((req, res) => this.#answer(req, res));
+    this.server.listen(this.port ?? 0, '127.0.0.1');
+    await once(this.server, 'listening');
+    this.port = this.server.address().port;
+    this.url = `http://127.0.0.1:${this.port}`;
+    t?.after(() => this.disconnect());
+  }
+
+  async disconnect() {
+    if (!this.server.listening) return;
+    this.server.close();
+    this.server.closeAllConnections();
+    await once(this.server, 'close');
+  }
+
+  /** Opens a device. With a name its databases are files that a later one finds. */
+  async device(t, { name, ...options } = {}) {
+    const database = await Database.open({
+      PouchDB,
+      url: this.url,
+      token: () => 't1',
+      companyId: 'acme',
+      restaurantId: this.name,
+      prefix: join(this.folder, name ?? randomBytes(4).toString('hex')) + '_',
+      local: name === undefined ? { adapter: 'memory' } : {},
+      retryDelay: () => 50,
+      ...options,
+    });
+    t.after(() => database.close().catch(() => {}));
+    database.on('error', (error) => t.diagnostic(String(error.stack)));
+    return database;
+  }
+
+  #answer(req, res) {
+    this.requests.push(`${req.method} ${req.url}`);
+    const [, db, suffix, ...rest] = req.url.split('/');
+    const token = req.headers.authorization?.replace('Bearer ', '');
+    if (!this.tokens.has(token)) return refuse(res, 401, 'unauthorized', 'token_expired');
+    const code = this.refuses(suffix?.split('?')[0]);
+    if (db !== 'db' || code !== null) return refuse(res, 403, 'forbidden', code ?? 'not_allowed');
+    const { authorization: _token, host: _host, ...headers } = req.headers;
+    const upstream = request(`${this.store.origin}/${this.name}_${[suffix, ...rest].join('/')}`, {
+      method: req.method,
+      headers: {
+        ...headers,
+        'x-auth-couchdb-username': 'device',
+        'x-auth-couchdb-roles': ROLE,
+        'x-auth-couchdb-token': createHmac('sha256', this.store.secret).update('device').digest('hex'),
+      },
+    });
+    upstream.on('response', (answer) => {
+      res.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(res);
+    });
+    upstream.on('error', () => res.destroy());
+    res.on('close', () => upstream.destroy());
+    req.pipe(upstream);
+  }
+}
+
+function refuse(res, status, error, code) {
+  res.writeHead(status, { 'content-type': 'application/json' });
+  res.end(JSON.stringify({ error, reason: `refused: ${code}`, code }));
+}
+
+export function manifestOf(generation, ...days) {
+  const [current, ...overlays] = days.toReversed();
+  return {
+    _id: 'day_manifest',
+    type: 'day_manifest',
+    schemaVersion: 1,
+    currentBusinessDay: current,
+    currentDayDb: `daily_${current}`,
+    overlays: overlays.map((day) => ({ businessDay: day, dbName: `daily_${day}` })),
+    generation,
+    updatedAt: '2026-11-30T08:00:00Z',
+  };
+}
+
+/** Resolves with what an event of a database carries, the first time that it satisfies a condition. */
+export function next(database, event, condition = () => true) {
+  return new Promise((resolve) => {
+    const end = database.on(event, (value) => {
+      if (!condition(value)) return;
+      end();
+      resolve(value);
+    });
+  });
+}
+
+/** Looks again until there is something; for what no event of the device tells. */
+export async function eventually(look) {
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Unsynced documents by suffix. */
+export async function unsynced(database) {
+  return Object.fromEntries((await database.unsynced()).map(({ suffix, documents }) => [suffix, documents]));
+}
