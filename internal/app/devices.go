@@ -66,6 +66,7 @@ func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics 
 		Source:  socket.NewLedger(pool),
 		Metrics: metrics,
 		Logger:  opts.Logger,
+		Origins: opts.deviceOrigins(),
 	})
 	view.Tell(func(named []daydb.Restaurant) {
 		if named == nil {

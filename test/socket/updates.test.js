@@ -73,7 +73,17 @@ test('a device that can only poll is told the same', async (t) => {
   assert.equal((await inbox.next())[0], 'sdk:updates');
 });
 
-test('a page of another origin connects', async (t) => {
-  const { inbox } = open(t, A, { token: await token(await newCompany()) }, { extraHeaders: { Origin: 'https://till.example' } });
-  assert.equal((await inbox.next())[0], 'sdk:init:ready');
+test('pages connect from the origins that are configured, and from no other', async (t) => {
+  const auth = { token: await token(await newCompany()) };
+  const from = (Origin) => open(t, A, auth, { extraHeaders: { Origin } }).inbox.next();
+  assert.equal((await from('https://till.example'))[0], 'sdk:init:ready');
+  assert.equal((await from('https://other.example'))[0], 'connect_error');
+
+  const answer = async (Origin) => {
+    const response = await fetch(`${A}/socket.io/?EIO=4&transport=polling`, { headers: { Origin } });
+    await response.text();
+    return response.headers.get('access-control-allow-origin');
+  };
+  assert.equal(await answer('https://till.example'), 'https://till.example');
+  assert.equal(await answer('https://other.example'), null);
 });

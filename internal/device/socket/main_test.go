@@ -111,6 +111,7 @@ func serve(t testing.TB, tokens socket.Tokens, source socket.Source) (server *so
 		Source:  source,
 		Metrics: prometheus.NewRegistry(),
 		Logger:  slog.New(slog.DiscardHandler),
+		Origins: []string{"https://till.example"},
 		Grace:   time.Second,
 	})
 	mux := http.NewServeMux()

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,12 +97,19 @@ type Source interface {
 	Load(ctx context.Context, restaurants []daydb.Restaurant) (map[daydb.Restaurant]State, error)
 }
 
-// Options of the server; all but Grace are required.
+// anyOrigin admits pages of every origin: a browser does not send a token of its
+// own accord, as it would a cookie.
+const anyOrigin = "*"
+
+// Options of the server; all but Origins and Grace are required.
 type Options struct {
 	Tokens  Tokens
 	Source  Source
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
+	// Origins are those of pages that may connect, * for all; without any, only
+	// this server's own may, and what is no page.
+	Origins []string
 	// Grace is how long a device whose token has expired may take to send a
 	// fresh one; 0 is 10 s.
 	Grace time.Duration
@@ -129,8 +137,12 @@ func New(opts Options) *Server {
 	io.SetServeClient(false)
 	io.SetConnectTimeout(connectLimit)
 	io.SetMaxHttpBufferSize(maxMessage)
-	// A token is not sent by a browser of its own accord, as a cookie would be.
-	io.SetCors(&types.Cors{Origin: "*"})
+	switch {
+	case slices.Contains(opts.Origins, anyOrigin):
+		io.SetCors(&types.Cors{Origin: anyOrigin})
+	case len(opts.Origins) > 0:
+		io.SetCors(&types.Cors{Origin: opts.Origins})
+	}
 	s.io = socketio.NewServer(nil, io)
 	s.io.Use(s.admit)
 	_ = s.io.On("connection", func(args ...any) { s.connected(args[0].(*socketio.Socket)) })
