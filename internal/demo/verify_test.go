@@ -88,7 +88,9 @@ func (e *evening) exec(t *testing.T, sql string, args ...any) {
 func (e *evening) archive(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := e.pool.Exec(ctx, `alter table archived_docs drop constraint archived_docs_status_terminal`); err != nil {
+	if _, err := e.pool.Exec(ctx, `
+		alter table archived_docs drop constraint archived_docs_status_terminal;
+		alter table archived_docs_other drop constraint archived_docs_other_outside`); err != nil {
 		t.Fatal(err)
 	}
 	e.exec(t, `insert into archive_checkpoints (db_name, incarnation, purge_seq, fencing_token) values ($1, 'x', 0, 1)`, e.db)
