@@ -145,11 +145,13 @@ func (v *View) publish(change func()) {
 }
 
 func (v *View) readClock(ctx context.Context, db pg.Querier) error {
-	start := time.Now()
 	var now time.Time
 	if err := db.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
 		return fmt.Errorf("read the clock: %w", err)
 	}
+	// From the answer on: this clock is behind Postgres' by the way back, and
+	// never ahead, so that what is dated by it does not outlast a revocation.
+	start := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.clock = clock{read: now, start: start}
