@@ -57,6 +57,7 @@ type CouchDB interface {
 	Welcome(ctx context.Context) (couch.Welcome, error)
 	Config(ctx context.Context, section, key string) (string, error)
 	Info(ctx context.Context, db string) (couch.Info, error)
+	Security(ctx context.Context, db string) (couch.Security, error)
 }
 
 // Options of the API; all are required but Devices.

@@ -2,8 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/device"
 )
 
@@ -56,4 +61,48 @@ func (a *API) missingProxySettings(ctx context.Context) (missing []string, open 
 		missing = append(missing, "set [chttpd_auth] secret")
 	}
 	return missing, on && useSecret == "false", nil
+}
+
+// checkLegacyRoles looks for legacy databases that do not admit the tills of
+// their restaurants: who secured them knew nothing of the proxy.
+func (a *API) checkLegacyRoles(ctx context.Context) check {
+	const name = "legacy databases"
+	all, err := daydb.Restaurants(ctx, a.Pool)
+	if err != nil {
+		return fail(name, "", "restaurants cannot be listed: %v", err)
+	}
+	roles := make(map[string][]string)
+	for _, r := range all {
+		if r.Active {
+			roles[r.LegacyDB] = append(roles[r.LegacyDB], r.Role())
+		}
+	}
+	var closed []string
+	for db, needed := range roles {
+		security, err := a.Couch.Security(ctx, db)
+		if errors.Is(err, couch.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return warn(name, "see CouchDB's log", "_security of %s cannot be read: %v", db, err)
+		}
+		if !admits(security.Members, needed) {
+			closed = append(closed, db)
+		}
+	}
+	if len(closed) > 0 {
+		slices.Sort(closed)
+		return warn(name, fmt.Sprintf("add the role %s to members.roles in their _security", device.LegacyRole),
+			"do not admit tills that come through the proxy: %s", some(closed, ""))
+	}
+	return ok(name, "admit the tills of their restaurants")
+}
+
+// admits reports whether members let in a device of each role. Members that are
+// empty let in everybody.
+func admits(members couch.Principals, roles []string) bool {
+	if len(members.Names)+len(members.Roles) == 0 || slices.Contains(members.Roles, device.LegacyRole) {
+		return true
+	}
+	return !slices.ContainsFunc(roles, func(role string) bool { return !slices.Contains(members.Roles, role) })
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollingd/rollingd/internal/api"
@@ -162,19 +163,44 @@ func TestDoctorNamesTheMissingSetting(t *testing.T) {
 	}
 }
 
+// TestDoctorNamesLegacyDatabasesThatAreClosed to the role under which the proxy comes.
+func TestDoctorNamesLegacyDatabasesThatAreClosed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	legacy := "tables-" + s.env
+	if _, err := s.couch.Create(t.Context(), legacy); err != nil {
+		t.Fatal(err)
+	}
+	for role, status := range map[string]string{"pos": "warn", "legacy": "ok", "restaurant:acme/north": "ok", "restaurant:acme/south": "warn"} {
+		if err := s.couch.PutSecurity(t.Context(), legacy, couch.OpenTo(role, uuid.New())); err != nil {
+			t.Fatal(err)
+		}
+		found := s.deviceCheck("legacy databases", plane{}, s.couch)
+		if found.Status != status || status == "warn" && (!strings.Contains(found.Detail, legacy) || !strings.Contains(found.Advice, "role legacy")) {
+			t.Errorf("members with the role %s: %+v", role, found)
+		}
+	}
+}
+
 type finding struct{ Name, Status, Detail, Advice string }
 
 // proxyCheck is what the doctor says of proxy authentication.
 func (s *site) proxyCheck(p api.Devices, couchdb api.CouchDB) finding {
 	s.t.Helper()
+	return s.deviceCheck("couchdb proxy authentication", p, couchdb)
+}
+
+// deviceCheck is what the doctor says of something, with a device plane.
+func (s *site) deviceCheck(name string, p api.Devices, couchdb api.CouchDB) finding {
+	s.t.Helper()
 	s.withDevices(p, couchdb)
 	var report struct{ Checks []finding }
 	s.do("GET", "/admin/doctor", viewer, "").into(s.t, &report)
 	for _, c := range report.Checks {
-		if c.Name == "couchdb proxy authentication" {
+		if c.Name == name {
 			return c
 		}
 	}
-	s.t.Fatal("the doctor does not look at proxy authentication")
+	s.t.Fatalf("the doctor does not look at %s", name)
 	return finding{}
 }

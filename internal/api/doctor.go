@@ -48,6 +48,9 @@ func (a *API) doctor(c echo.Context) error {
 	}
 	if postgres.Status == statusOK && couchdb.Status == statusOK {
 		checks = append(checks, a.checkOpenDBs(ctx), a.checkGhosts(ctx))
+		if a.Devices != nil {
+			checks = append(checks, a.checkLegacyRoles(ctx))
+		}
 	}
 	if postgres.Status == statusOK {
 		checks = append(checks, a.checkCrons(ctx)...)
