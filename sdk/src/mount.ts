@@ -56,12 +56,12 @@ export class Mount {
     this.#events = events;
     const options = { live: true, retry: false };
     this.#lines = [
-      new Line(delay, (signal) => local.replicate.to(open(signal), { ...options, selector: ALL_BUT_DESIGN }), {
+      new Line(delay, open, (remote) => local.replicate.to(remote, { ...options, selector: ALL_BUT_DESIGN }), {
         moved: () => {},
         idle: () => void this.#mark(() => this.#confirm()),
         failed: (error) => this.#failed(error),
       }),
-      new Line(delay, (signal) => local.replicate.from(open(signal), options), {
+      new Line(delay, open, (remote) => local.replicate.from(remote, options), {
         // What cannot be noted counts as unsynced until the server is asked.
         moved: (docs) => void this.#mark(() => noteFetched(local, docs)).catch(() => {}),
         idle: () => events.fetched(),
@@ -136,6 +136,7 @@ export class Mount {
     await Promise.all(this.#lines.map((line) => line.stop()));
     // PouchDB leaves some of what it is asked while it closes without an answer.
     await Promise.allSettled([this.#marking, ...this.#readers]);
+    await this.#remote.close();
     return true;
   }
 
@@ -181,7 +182,8 @@ interface LineEvents {
  */
 class Line {
   readonly #delay: RetryDelay;
-  readonly #begin: (signal: AbortSignal) => Running;
+  readonly #open: OpenRemote;
+  readonly #begin: (remote: Pouch) => Running;
   readonly #events: LineEvents;
   #running: Running | null = null;
   #abort = new AbortController();
@@ -190,8 +192,9 @@ class Line {
   #attempts = 0;
   #wanted = false;
 
-  constructor(delay: RetryDelay, begin: (signal: AbortSignal) => Running, events: LineEvents) {
+  constructor(delay: RetryDelay, open: OpenRemote, begin: (remote: Pouch) => Running, events: LineEvents) {
     this.#delay = delay;
+    this.#open = open;
     this.#begin = begin;
     this.#events = events;
   }
@@ -201,7 +204,8 @@ class Line {
     clearTimeout(this.#waiting);
     if (this.#running !== null) return;
     this.#abort = new AbortController();
-    const running = this.#begin(this.#abort.signal);
+    const remote = this.#open(this.#abort.signal);
+    const running = this.#begin(remote);
     this.#running = running;
     running.on('change', ({ docs }) => this.#events.moved(docs));
     running.on('paused', () => {
@@ -214,6 +218,7 @@ class Line {
     this.#ended = new Promise((resolve) => {
       const end = () => {
         this.#running = null;
+        void remote.close(); // PouchDB keeps a list of those that are open.
         resolve();
         if (this.#wanted) this.#waiting = setTimeout(() => this.start(), this.#delay(++this.#attempts));
       };

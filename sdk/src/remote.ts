@@ -33,7 +33,7 @@ export class Remotes {
       skip_setup: true,
       fetch: async (url: string, options: RequestInit) => {
         signal.throwIfAborted();
-        return this.#fetch(url, options);
+        return this.#fetch(url, { ...options, signal: options.signal ?? signal });
       },
     });
     // PouchDB asks for the progress of replications, and does not expect to fail.
