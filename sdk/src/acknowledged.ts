@@ -28,29 +28,48 @@ export async function noteFetched(local: Pouch, docs: Doc[]): Promise<void> {
   await save(local, marker);
 }
 
+/** Runs one step that writes the marker after the other. */
+export type InTurn = (step: () => Promise<void>) => Promise<void>;
+
 /**
  * Asks the server about everything that is not known to be acknowledged. Rejects
- * when it cannot be asked, and keeps what was learnt until then.
+ * when it cannot be asked, and keeps what was learnt until then. It takes its turn
+ * for each answer, not while it waits for one.
  */
-export async function confirm(local: Pouch, remote: Pouch): Promise<void> {
-  const marker = await load(local);
-  const { missing, fetched } = marker;
-  const asked = Object.keys(missing).length;
-  if (asked > 0) marker.missing = await lacks(remote, missing);
-  for (;;) {
-    const { results } = await local.changes({ since: marker.seq, style: 'all_docs', limit: BATCH });
-    const last = results.at(-1);
-    if (last === undefined) break;
-    const lacked = await lacks(remote, without(revisionsOf(results), fetched));
+export async function confirm(local: Pouch, remote: Pouch, inTurn: InTurn): Promise<void> {
+  const asked = (await load(local)).missing;
+  if (Object.keys(asked).length > 0) {
+    const lacked = await lacks(remote, asked);
+    await inTurn(async () => {
+      const marker = await load(local);
+      // What was settled meanwhile stays so.
+      for (const id of Object.keys(asked)) if (lacked[id] === undefined) delete marker.missing[id];
+      await save(local, marker);
+    });
+  }
+  while (await confirmBatch(local, remote, inTurn)) {
+    // Each batch begins where the marker is.
+  }
+}
+
+/** Returns whether there was anything to ask about. */
+async function confirmBatch(local: Pouch, remote: Pouch, inTurn: InTurn): Promise<boolean> {
+  const { seq, fetched } = await load(local);
+  const { results } = await local.changes({ since: seq, style: 'all_docs', limit: BATCH });
+  const last = results.at(-1);
+  if (last === undefined) return false;
+  const lacked = await lacks(remote, without(revisionsOf(results), fetched));
+  await inTurn(async () => {
+    const marker = await load(local);
+    if (marker.seq !== seq) return; // Settled meanwhile.
     for (const { id } of results) {
       delete marker.missing[id];
-      delete fetched[id];
+      delete marker.fetched[id];
     }
     Object.assign(marker.missing, lacked);
-    marker.seq = last.seq;
-    await save(local, marker);
-  }
-  if (Object.keys(marker.missing).length < asked) await save(local, marker);
+    await save(local, { ...marker, seq: last.seq });
+  });
+  return true;
 }
 
 /**

@@ -45,6 +45,7 @@ export class Mount {
   #direction: Direction = 'push';
   #feed: Running | null = null;
   readonly #readers = new Set<Promise<unknown>>();
+  #confirming: Promise<void> = Promise.resolve();
   #marking: Promise<void> = Promise.resolve();
   #refusal: Refusal | null = null;
   #closed = false;
@@ -58,7 +59,9 @@ export class Mount {
     this.#lines = [
       new Line(delay, open, (remote) => local.replicate.to(remote, { ...options, selector: ALL_BUT_DESIGN }), {
         moved: () => {},
-        idle: () => void this.#mark(() => this.#confirm()),
+        idle: () => {
+          this.#confirming = this.#confirming.then(() => this.#confirm());
+        },
         failed: (error) => this.#failed(error),
       }),
       new Line(delay, open, (remote) => local.replicate.from(remote, options), {
@@ -135,7 +138,8 @@ export class Mount {
     this.#ended.abort();
     await Promise.all(this.#lines.map((line) => line.stop()));
     // PouchDB leaves some of what it is asked while it closes without an answer.
-    await Promise.allSettled([this.#marking, ...this.#readers]);
+    await Promise.allSettled([this.#confirming, ...this.#readers]);
+    await this.#marking;
     await this.#remote.close();
     return true;
   }
@@ -150,7 +154,7 @@ export class Mount {
   async #confirm(): Promise<void> {
     if (this.#closed) return;
     try {
-      await confirm(this.local, this.#remote);
+      await confirm(this.local, this.#remote, (step) => this.#mark(step));
     } catch {
       return; // The push meets the same obstacle, and says so.
     }
