@@ -122,7 +122,7 @@ func summarize(x Explanation, c circumstances) []string {
 		lines = append(lines, fmt.Sprintf("Locks 1 and 2 were last looked at %s.", local(x.Locks.Lock1.EvaluatedAt)))
 	}
 	if x.Locks == nil && x.State != daydb.Dropped {
-		lines = append(lines, "It has not been evaluated yet: what it holds, and whether it is still there, is not known.")
+		lines = append(lines, "It has not been evaluated yet: what it holds is not known.")
 	}
 	for _, warning := range x.Warnings {
 		lines = append(lines, "WARNING: "+warning+".")
