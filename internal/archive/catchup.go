@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rollingd/rollingd/internal/couch"
@@ -56,6 +57,9 @@ func (a *Archiver) catchUpDay(ctx context.Context, day daydb.DayDB, lease fence.
 // is the one that the ledger knows.
 func (a *Archiver) checkIncarnation(ctx context.Context, day daydb.DayDB) (couch.Info, error) {
 	info, err := a.couch.Info(ctx, day.Name)
+	if errors.Is(err, couch.ErrNotFound) {
+		return couch.Info{}, fmt.Errorf("the database is gone, `rollingd explain %s` says more: %w", day.Name, err)
+	}
 	if err != nil {
 		return couch.Info{}, err
 	}
