@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -132,12 +133,12 @@ func TestErrorsByStatus(t *testing.T) {
 }
 
 func TestCreateDoesNotTrust412(t *testing.T) {
-	puts := 0
+	var puts atomic.Int64
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.Method {
 		case http.MethodPut:
-			if puts++; puts < 3 {
+			if puts.Add(1) < 3 {
 				w.WriteHeader(http.StatusPreconditionFailed)
 				_, _ = io.WriteString(w, `{"error":"file_exists","reason":"x"}`)
 				return
@@ -150,19 +151,19 @@ func TestCreateDoesNotTrust412(t *testing.T) {
 		}
 	})
 	created, err := c.Create(context.Background(), "db")
-	if err != nil || !created || puts != 3 {
-		t.Errorf("created %v after %d requests, %v", created, puts, err)
+	if err != nil || !created || puts.Load() != 3 {
+		t.Errorf("created %v after %d requests, %v", created, puts.Load(), err)
 	}
 }
 
 func TestDeleteIsSentOnce(t *testing.T) {
-	deletes := 0
+	var deletes atomic.Int64
 	c := serve(t, func(_ http.ResponseWriter, _ *http.Request) {
-		deletes++
+		deletes.Add(1)
 		panic(http.ErrAbortHandler)
 	})
-	if err := c.Delete(context.Background(), "db"); !errors.Is(err, ErrUnavailable) || deletes != 1 {
-		t.Errorf("%d requests, %v", deletes, err)
+	if err := c.Delete(context.Background(), "db"); !errors.Is(err, ErrUnavailable) || deletes.Load() != 1 {
+		t.Errorf("%d requests, %v", deletes.Load(), err)
 	}
 }
 
