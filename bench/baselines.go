@@ -71,8 +71,9 @@ func couch2pgInstalled() bool {
 	return err == nil
 }
 
-// What couch2pg is told to take at once. Documents: ten times its default, with
-// which it is slower; changes: its default.
+// What couch2pg is told to take at once. Documents: ten times its default, which
+// showed no clear difference, since it reads the changes in pages of 25 either
+// way; changes: its default.
 const (
 	couch2pgDocuments = 1000
 	couch2pgChanges   = 10000
