@@ -201,50 +201,6 @@ func reasonIn(evidence json.RawMessage) string {
 	return ": " + given.Reason
 }
 
-func (c *cli) holdCommand() *cobra.Command {
-	var (
-		reason string
-		lift   bool
-	)
-	cmd := &cobra.Command{
-		Use:   "hold DAY_DB",
-		Short: "Put a legal hold on a day database, or lift it",
-		Long: `Put a legal hold on a day database: it is archived and evaluated as ever, and neither sealed nor
-dropped until the hold is lifted with --clear.
-
-Needs the role operator; to lift a hold, destroyer.`,
-		Example: `  rollingd hold prod_acme_centro_daily_20261101 --reason "audit 2026-31, ask Ines"
-  rollingd hold prod_acme_centro_daily_20261101 --clear`,
-		Args: args("DAY_DB"),
-	}
-	reached := reach(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, up to 500 characters (required for a hold)")
-	cmd.Flags().BoolVar(&lift, "clear", false, "lift the hold")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !lift && reason == "" {
-			return usagef("say why with --reason, or lift the hold with --clear")
-		}
-		api, err := c.connect(reached)
-		if err != nil {
-			return err
-		}
-		method := http.MethodPut
-		if lift {
-			method = http.MethodDelete
-		}
-		body := map[string]string{}
-		if reason != "" {
-			body["reason"] = reason
-		}
-		answer, err := api.do(cmd.Context(), method, body, "day-dbs", args[0], "hold")
-		if err != nil {
-			return err
-		}
-		return c.printExplanation(answer, reached.json)
-	}
-	return cmd
-}
-
 func (c *cli) restoreCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{

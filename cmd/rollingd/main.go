@@ -134,6 +134,7 @@ Exit codes:
 		c.dayDBsCommand(),
 		c.explainCommand(),
 		c.holdCommand(),
+		c.waiveCommand(),
 		c.restoreCommand(),
 		c.flagsCommand(),
 		c.restaurantsCommand(),

@@ -51,6 +51,8 @@ var settings = []setting{
 		duration(func(c *config) *time.Duration { return &c.SealSettle })},
 	{"ROLLINGD_DEVICE_WRITE_LIMIT", "DeviceWriteLimit", "5m", "cap on the total time of a device's write; ROLLINGD_SEAL_SETTLE is never less",
 		duration(func(c *config) *time.Duration { return &c.DeviceWriteLimit })},
+	{"ROLLINGD_DEVICE_SILENCE", "DeviceSilence", "168h", "a day waits no longer for a device that says it holds documents of it",
+		duration(func(c *config) *time.Duration { return &c.DeviceSilence })},
 	{"ROLLINGD_DEVICE_JWT_SECRET", "DeviceJWTSecret", "none", "signs device tokens, 32 bytes or more; without it or keys no device is served",
 		text(func(c *config) *string { return &c.DeviceJWTSecret })},
 	{"ROLLINGD_DEVICE_JWKS_URL", "DeviceJWKSURL", "none", "publishes the keys of device tokens that are issued elsewhere",

@@ -133,6 +133,8 @@ func (a *API) adminRoutes() []route {
 		{http.MethodGet, "/day-dbs/:dbName/proof", Viewer, a.downloadProof},
 		{http.MethodPut, "/day-dbs/:dbName/hold", Operator, a.holdDayDB},
 		{http.MethodDelete, "/day-dbs/:dbName/hold", Destroyer, a.releaseDayDB},
+		{http.MethodPut, "/day-dbs/:dbName/devices/:deviceId/waiver", Destroyer, a.waiveDevice},
+		{http.MethodDelete, "/day-dbs/:dbName/devices/:deviceId/waiver", Operator, a.endWaiver},
 		{http.MethodPost, "/day-dbs/:dbName/restore", Operator, a.restoreDayDB},
 		{http.MethodGet, "/flags/:companyId", Viewer, a.getFlags},
 		{http.MethodPut, "/flags/:companyId", Operator, a.putFlags},

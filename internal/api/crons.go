@@ -83,11 +83,7 @@ func (a *API) pauseCron(c echo.Context) error {
 	if _, err := a.Crons.Destructive(c.Param("name")); err != nil {
 		return err
 	}
-	var given *string
-	if err := decode(c, fields{"reason": &given}); err != nil {
-		return err
-	}
-	reason, err := reasonOf(given)
+	reason, err := requiredReason(c)
 	if err != nil {
 		return err
 	}
@@ -109,14 +105,8 @@ func (a *API) resumeCron(c echo.Context) error {
 			return err
 		}
 	}
-	var given *string
-	if err := decode(c, fields{"reason": &given}); err != nil {
+	if _, err := optionalReason(c); err != nil {
 		return err
-	}
-	if given != nil {
-		if _, err := reasonOf(given); err != nil {
-			return err
-		}
 	}
 	if err := a.Crons.Resume(c.Request().Context(), name, callerOf(c).actor); err != nil {
 		return err

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,10 +20,12 @@ const (
 	mostDayDBs     = 1000
 )
 
-// The events that a hold leaves in the history of a day.
+// The events that people's decisions leave in the history of a day.
 const (
-	eventHold    daydb.Event = "hold"
-	eventRelease daydb.Event = "release"
+	eventHold      daydb.Event = "hold"
+	eventRelease   daydb.Event = "release"
+	eventWaive     daydb.Event = "waive"
+	eventEndWaiver daydb.Event = "end_waiver"
 )
 
 func (a *API) listDayDBs(c echo.Context) error {
@@ -131,56 +134,83 @@ func (a *API) answerDayDB(c echo.Context, name string) error {
 }
 
 func (a *API) holdDayDB(c echo.Context) error {
-	var given *string
 	name, err := a.dbName(c)
 	if err != nil {
 		return err
 	}
-	if err := decode(c, fields{"reason": &given}); err != nil {
-		return err
-	}
-	reason, err := reasonOf(given)
+	reason, err := requiredReason(c)
 	if err != nil {
 		return err
 	}
-	err = a.changeHold(c, name, eventHold, reason, func(tx pgx.Tx) error {
+	return a.changeDayDB(c, name, eventHold, map[string]string{"reason": reason}, func(tx pgx.Tx, _ daydb.DayDB) error {
 		_, err := daydb.SetHold(c.Request().Context(), tx, name, reason, callerOf(c).actor)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return a.answerDayDB(c, name)
 }
 
 // releaseDayDB takes a reason for the history, and does not insist on it.
 func (a *API) releaseDayDB(c echo.Context) error {
-	var given *string
 	name, err := a.dbName(c)
 	if err != nil {
 		return err
 	}
-	if err := decode(c, fields{"reason": &given}); err != nil {
-		return err
-	}
-	reason := ""
-	if given != nil {
-		if reason, err = reasonOf(given); err != nil {
-			return err
-		}
-	}
-	err = a.changeHold(c, name, eventRelease, reason, func(tx pgx.Tx) error {
-		_, err := daydb.ClearHold(c.Request().Context(), tx, name)
-		return err
-	})
+	reason, err := optionalReason(c)
 	if err != nil {
 		return err
 	}
-	return a.answerDayDB(c, name)
+	return a.changeDayDB(c, name, eventRelease, map[string]string{"reason": reason}, func(tx pgx.Tx, d daydb.DayDB) error {
+		if d.Hold == nil {
+			return errNothingToDo
+		}
+		_, err := daydb.ClearHold(c.Request().Context(), tx, name)
+		return err
+	})
 }
 
-// changeHold changes a hold and notes it in the history of the day.
-func (a *API) changeHold(c echo.Context, name string, event daydb.Event, reason string, change func(pgx.Tx) error) error {
+// waiveDevice has a day not wait for a device that says it holds documents of it.
+func (a *API) waiveDevice(c echo.Context) error {
+	name, device, err := a.deviceOfDay(c)
+	if err != nil {
+		return err
+	}
+	reason, err := requiredReason(c)
+	if err != nil {
+		return err
+	}
+	return a.changeDayDB(c, name, eventWaive, map[string]string{"deviceId": device, "reason": reason}, func(tx pgx.Tx, d daydb.DayDB) error {
+		return daydb.Waive(c.Request().Context(), tx, d, device, reason, callerOf(c).actor)
+	})
+}
+
+// endWaiver has the day wait again.
+func (a *API) endWaiver(c echo.Context) error {
+	name, device, err := a.deviceOfDay(c)
+	if err != nil {
+		return err
+	}
+	reason, err := optionalReason(c)
+	if err != nil {
+		return err
+	}
+	return a.changeDayDB(c, name, eventEndWaiver, map[string]string{"deviceId": device, "reason": reason}, func(tx pgx.Tx, d daydb.DayDB) error {
+		return daydb.EndWaiver(c.Request().Context(), tx, d, device)
+	})
+}
+
+func (a *API) deviceOfDay(c echo.Context) (dayDB, deviceID string, err error) {
+	if dayDB, err = a.dbName(c); err != nil {
+		return "", "", err
+	}
+	deviceID = c.Param("deviceId")
+	return dayDB, deviceID, checkDeviceID(deviceID)
+}
+
+// errNothingToDo ends a change that changes nothing: it leaves no line.
+var errNothingToDo = errors.New("nothing to do")
+
+// changeDayDB changes what people have decided about a day that is still there,
+// notes it in the history, and answers with the day.
+func (a *API) changeDayDB(c echo.Context, name string, event daydb.Event, evidence map[string]string, change func(pgx.Tx, daydb.DayDB) error) error {
 	ctx, who := c.Request().Context(), callerOf(c)
 	err := pg.WithTx(ctx, a.Pool, func(tx pgx.Tx) error {
 		d, err := daydb.LoadForUpdate(ctx, tx, name)
@@ -195,34 +225,29 @@ func (a *API) changeHold(c echo.Context, name string, event daydb.Event, reason 
 				detail: fmt.Sprintf("%s was dropped at %s; `rollingd restore` rebuilds it from the archive", name, d.DroppedAt.UTC().Format(timeFormat)),
 			}
 		}
-		if event == eventRelease && d.Hold == nil {
-			return nil
-		}
-		if err := change(tx); err != nil {
+		if err := change(tx, d); err != nil {
 			return err
 		}
-		return daydb.Note(ctx, tx, d, event, daydb.Mark{Actor: who.actor, Token: d.Token}, map[string]string{"reason": reason})
+		return daydb.Note(ctx, tx, d, event, daydb.Mark{Actor: who.actor, Token: d.Token}, evidence)
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errNothingToDo) {
 		return err
 	}
-	a.Logger.InfoContext(ctx, "hold changed", "day_db", name, "event", event, "actor", who.actor)
-	return nil
+	if err == nil {
+		a.Logger.InfoContext(ctx, "decided about a day database", "day_db", name, "event", event, "actor", who.actor)
+	}
+	return a.answerDayDB(c, name)
 }
 
 // timeFormat is that of times in messages.
 const timeFormat = "2006-01-02T15:04:05Z07:00"
 
 func (a *API) restoreDayDB(c echo.Context) error {
-	var given *string
 	name, err := a.dbName(c)
 	if err != nil {
 		return err
 	}
-	if err := decode(c, fields{"reason": &given}); err != nil {
-		return err
-	}
-	reason, err := reasonOf(given)
+	reason, err := requiredReason(c)
 	if err != nil {
 		return err
 	}

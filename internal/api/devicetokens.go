@@ -118,7 +118,11 @@ func checkDevice(who device.Identity) error {
 	if err := checkID("restaurantId", who.RestaurantID); err != nil {
 		return err
 	}
-	if !device.ValidDeviceID(who.DeviceID) {
+	return checkDeviceID(who.DeviceID)
+}
+
+func checkDeviceID(id string) error {
+	if !device.ValidDeviceID(id) {
 		return invalid("invalid_id", "deviceId", "deviceId must be 1 to 64 letters, digits or ._-, the first a letter or a digit")
 	}
 	return nil

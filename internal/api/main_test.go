@@ -91,7 +91,7 @@ func newSite(t *testing.T) *site {
 		Migrations: migrations.Primary(),
 		Couch:      s.couch,
 		Crons:      crons,
-		Guard:      guard.New(guard.Options{Pool: s.pool, Couch: s.couch, Leases: leases, Log: quiet, Env: s.env, TTLDays: 30}),
+		Guard:      guard.New(guard.Options{Pool: s.pool, Couch: s.couch, Leases: leases, Log: quiet, Env: s.env, TTLDays: 30, Silence: time.Hour}),
 		Archive:    brokenArchive{},
 		Metrics:    prometheus.NewRegistry(),
 		Logger:     slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

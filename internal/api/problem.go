@@ -69,6 +69,7 @@ var known = []struct {
 	{rotation.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "choose a day from the current ACTIVE day up to today"},
 	{guard.ErrBusinessDay, http.StatusUnprocessableEntity, "business_day_refused", "businessDay", "add \"dryRun\": true to see what would happen on that day"},
 	{daydb.ErrNotFound, http.StatusNotFound, "unknown_day_db", "dbName", "GET /admin/day-dbs lists them"},
+	{daydb.ErrNoReport, http.StatusNotFound, "no_report", "deviceId", "GET /admin/day-dbs/:dbName lists those that have, under unsynced"},
 	{daydb.ErrUnknownRestaurant, http.StatusNotFound, "unknown_restaurant", "restaurantId", "GET /admin/restaurants lists them"},
 	{daydb.ErrStale, http.StatusConflict, "stale", "", "a run has changed it meanwhile; look again and repeat"},
 	{daydb.ErrIllegalMove, http.StatusConflict, "illegal_move", "", "look at its state with GET /admin/day-dbs/:dbName"},

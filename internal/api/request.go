@@ -197,6 +197,24 @@ func reasonOf(reason *string) (string, error) {
 	return text, nil
 }
 
+// optionalReason reads a body that may give a reason.
+func optionalReason(c echo.Context) (string, error) {
+	var given *string
+	if err := decode(c, fields{"reason": &given}); err != nil || given == nil {
+		return "", err
+	}
+	return reasonOf(given)
+}
+
+// requiredReason reads a body that gives a reason.
+func requiredReason(c echo.Context) (string, error) {
+	var given *string
+	if err := decode(c, fields{"reason": &given}); err != nil {
+		return "", err
+	}
+	return reasonOf(given)
+}
+
 // printable cuts what a client sent to what an answer may repeat.
 func printable(s string) string {
 	const most = 64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/api"
 	"github.com/rollingd/rollingd/internal/cron"
+	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/guard"
 )
 
@@ -94,6 +95,39 @@ func TestHoldOverTheAPI(t *testing.T) {
 	}
 	if got := strings.Join(events, ", "); got != "prewarm by test, hold by otto, release by dora" {
 		t.Errorf("history is %s", got)
+	}
+}
+
+func TestWaiverOverTheAPI(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d, err := daydb.Load(t.Context(), s.pool, s.day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+		return daydb.ReportUnsynced(t.Context(), tx, d.Restaurant, "till-3", 1, map[daydb.Day]int64{d.BusinessDay: 2})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiver := "/admin/day-dbs/" + s.day + "/devices/till-3/waiver"
+	var x guard.Explanation
+	s.do("PUT", waiver, destroyer, `{"reason":" drowned "}`).into(t, &x)
+	if len(x.Unsynced) != 1 || x.Unsynced[0].Waited || x.Unsynced[0].Waiver == nil || x.Unsynced[0].Waiver.Reason != "drowned" || x.Unsynced[0].Waiver.Actor != "dora" {
+		t.Errorf("waived: %+v", x.Unsynced)
+	}
+	if said := strings.Join(x.Summary, "\n"); !strings.Contains(said, "Device till-3 says that it still holds 2 documents of this day") || !strings.Contains(said, "waived by dora") {
+		t.Errorf("the summary says\n%s", said)
+	}
+	x = guard.Explanation{}
+	s.do("DELETE", waiver, operator, "").into(t, &x)
+	if len(x.Unsynced) != 1 || !x.Unsynced[0].Waited || x.Unsynced[0].Waiver != nil {
+		t.Errorf("waited for again: %+v", x.Unsynced)
+	}
+	last := x.History[len(x.History)-2:]
+	if last[0].Event != "waive" || last[0].Actor != "dora" || last[1].Event != "end_waiver" || last[1].Actor != "otto" {
+		t.Errorf("the history ends with %+v", last)
 	}
 }
 

@@ -123,6 +123,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Env:     opts.Env,
 		TTLDays: opts.TTLDays,
 		Settle:  opts.SealSettle,
+		Silence: opts.DeviceSilence,
 		Workers: opts.Workers,
 	})
 	crons, err := cron.New(cron.Options{

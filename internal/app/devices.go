@@ -51,6 +51,7 @@ func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics 
 		Env:         opts.Env,
 		Tokens:      tokens,
 		View:        view,
+		Pool:        pool,
 		WriteLimit:  opts.DeviceWriteLimit,
 		Rate:        opts.DeviceRate,
 		Origins:     opts.deviceOrigins(),

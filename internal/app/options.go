@@ -23,6 +23,7 @@ const (
 	DefaultTTLDays          = 30
 	DefaultSealSettle       = 20 * time.Hour
 	DefaultDeviceWriteLimit = 5 * time.Minute
+	DefaultDeviceSilence    = 7 * 24 * time.Hour
 	DefaultLeaseTTL         = 30 * time.Second
 	DefaultWorkers          = 8
 )
@@ -57,6 +58,9 @@ type Options struct {
 	SealSettle time.Duration
 	// DeviceWriteLimit is the cap on the total time of a device's write request.
 	DeviceWriteLimit time.Duration
+	// DeviceSilence is how long a device may not be heard before a day that it
+	// says it holds documents of does not wait for it any more.
+	DeviceSilence time.Duration
 	// DeviceJWTSecret signs device tokens (HS256), and DeviceJWKSURL publishes the
 	// keys of those that are issued elsewhere. Without either the device plane is off.
 	DeviceJWTSecret string
@@ -105,6 +109,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.TTLDays, DefaultTTLDays)
 	setDefault(&o.SealSettle, DefaultSealSettle)
 	setDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
+	setDefault(&o.DeviceSilence, DefaultDeviceSilence)
 	setDefault(&o.DeviceRate, device.DefaultRate)
 	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
 	setDefault(&o.Workers, DefaultWorkers)
@@ -137,6 +142,7 @@ func (o Options) validate() error {
 	}
 	want(o.TTLDays >= 1 && o.TTLDays <= mostTTLDays, "TTLDays", "want a number of days from 1 to %d", mostTTLDays)
 	want(o.DeviceWriteLimit > 0, "DeviceWriteLimit", "want a duration above zero, such as 5m")
+	want(o.DeviceSilence > 0, "DeviceSilence", "want a duration above zero, such as 168h")
 	want(o.SealSettle > 0 && o.SealSettle >= o.DeviceWriteLimit, "SealSettle",
 		"want a duration such as 20h, and not less than the limit on a device's write, %s", o.DeviceWriteLimit)
 	want(o.DeviceJWTSecret == "" || len(o.DeviceJWTSecret) >= device.MinSecretLength, "DeviceJWTSecret",

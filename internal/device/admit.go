@@ -7,6 +7,7 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/flags"
 )
 
 // target is the database that a request is let through to.
@@ -44,6 +45,8 @@ const (
 	refusedRate        = "rate_limited"
 	refusedTimeout     = "write_timeout"
 	refusedUnavailable = "couchdb_unavailable"
+	refusedReport      = "report_invalid"
+	refusedStale       = "report_stale"
 )
 
 // admit decides whether a device may reach the database of a suffix, and names
@@ -54,15 +57,9 @@ const (
 // checkpoint unwritten, and the documents stay on the device. What will be there
 // soon is a 503, which live replication waits for.
 func (v *View) admit(g Grant, suffix, env string) (target, *refusal) {
-	known, companyFlags, err := v.find(g.Restaurant)
-	if err != nil {
-		return target{}, later(refusedNotReady, "the server has just started; try again")
-	}
-	if known == nil {
-		return target{}, forbidden(refusedUnknown, "the restaurant of this token is not registered")
-	}
-	if known.revokes(g) {
-		return target{}, unauthorized(refusedRevoked, "the device token was revoked")
+	known, companyFlags, refused := v.admitDevice(g)
+	if refused != nil {
+		return target{}, refused
 	}
 	kind, dayText, err := contracts.ParseSuffix(suffix)
 	if err != nil {
@@ -90,6 +87,21 @@ func (v *View) admit(g Grant, suffix, env string) (target, *refusal) {
 		}
 	}
 	return t, nil
+}
+
+// admitDevice returns what is known of the restaurant of a device that may do
+// anything at all.
+func (v *View) admitDevice(g Grant) (*restaurant, flags.Flags, *refusal) {
+	known, companyFlags, err := v.find(g.Restaurant)
+	switch {
+	case err != nil:
+		return nil, flags.Flags{}, later(refusedNotReady, "the server has just started; try again")
+	case known == nil:
+		return nil, flags.Flags{}, forbidden(refusedUnknown, "the restaurant of this token is not registered")
+	case known.revokes(g):
+		return nil, flags.Flags{}, unauthorized(refusedRevoked, "the device token was revoked")
+	}
+	return known, companyFlags, nil
 }
 
 // revokes reports whether a token was issued before the last revocation that
@@ -146,6 +158,16 @@ func unauthorized(code, reason string) *refusal {
 
 func badRequest(code, reason string) *refusal {
 	return &refusal{status: http.StatusBadRequest, Error: "bad_request", Reason: reason, Code: code}
+}
+
+func tooMany() *refusal {
+	return &refusal{
+		status:     http.StatusTooManyRequests,
+		Error:      "too_many_requests",
+		Reason:     "the device makes more requests than it may; try again in a moment",
+		Code:       refusedRate,
+		retryAfter: time.Second,
+	}
 }
 
 func later(code, reason string) *refusal {

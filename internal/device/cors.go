@@ -23,6 +23,9 @@ func (p *Proxy) answerCORS(w http.ResponseWriter, r *http.Request) bool {
 	}
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", origin)
+	// PouchDB asks with credentials, which browsers then want to see allowed. There
+	// are none: no cookie is set here, and none is read.
+	header.Set("Access-Control-Allow-Credentials", "true")
 	header.Set("Access-Control-Expose-Headers", "ETag, Retry-After, X-Couch-Request-Id")
 	header.Add("Vary", "Origin")
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {

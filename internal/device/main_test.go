@@ -111,6 +111,7 @@ func newShop(t *testing.T, opts shopOptions) *shop {
 		Env:         s.env,
 		Tokens:      s.tokens,
 		View:        s.view,
+		Pool:        s.pool,
 		WriteLimit:  opts.limit,
 		Rate:        opts.rate,
 		Origins:     opts.origins,

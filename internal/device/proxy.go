@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	Env    string
 	Tokens *Tokens
 	View   *View
+	// Pool of the ledger, for what devices report.
+	Pool *pgxpool.Pool
 	// WriteLimit caps the total time of a write, body and answer.
 	WriteLimit time.Duration
 	// Rate is how many requests a device may make in a second, in the long run.
@@ -58,7 +61,7 @@ type Options struct {
 }
 
 // Proxy leads devices to the databases of their own restaurant. It streams both
-// ways and keeps nothing.
+// ways and keeps nothing of what passes.
 //
 // Whatever it decides, CouchDB decides again: a request is made under the role of
 // the device's restaurant alone, and _security of its databases admits no other,
@@ -119,7 +122,7 @@ func (p *Proxy) Close() {
 // sent, so that no spelling of it reaches another handler's routes.
 func Covers(r *http.Request) bool {
 	path := r.URL.EscapedPath()
-	return strings.HasPrefix(path, Prefix) || path+"/" == Prefix
+	return strings.HasPrefix(path, Prefix) || path+"/" == Prefix || path == ReportPath
 }
 
 // passage is a request that is let through, with what was decided about it.
@@ -141,6 +144,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.answerCORS(recorded, r) {
 		return
 	}
+	if r.URL.EscapedPath() == ReportPath {
+		kind = "report"
+		p.takeReport(recorded, r)
+		return
+	}
 	// PouchDB asks the path above a database who the server is.
 	if path := r.URL.EscapedPath(); (path == Prefix || path+"/" == Prefix) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		writeJSON(recorded, http.StatusOK, map[string]string{"rollingd": "Welcome"})
@@ -154,13 +162,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, _, _ = strings.Cut(pass.route.suffix, "_")
 	done, ok := p.limits.take(pass.grant.Identity)
 	if !ok {
-		p.refuse(recorded, r, &refusal{
-			status:     http.StatusTooManyRequests,
-			Error:      "too_many_requests",
-			Reason:     "the device makes more requests than it may; try again in a moment",
-			Code:       refusedRate,
-			retryAfter: time.Second,
-		})
+		p.refuse(recorded, r, tooMany())
 		return
 	}
 	defer done()

@@ -100,7 +100,11 @@ func (w work) evaluate(ctx context.Context, d daydb.DayDB, today daydb.Day) (Eva
 		if err != nil {
 			return err
 		}
-		e, err = record(ctx, tx, d, g.reuse(e, d, f, today), w.mark)
+		unsynced, err := daydb.UnsyncedOf(ctx, tx, []int64{d.ID}, g.Silence)
+		if err != nil {
+			return err
+		}
+		e, err = record(ctx, tx, d, g.reuse(e, d, f, today, unsynced[d.ID]), w.mark)
 		return err
 	})
 	if err != nil {

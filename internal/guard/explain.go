@@ -37,6 +37,9 @@ type Explanation struct {
 	// DropIntendedAt is set once a drop was committed; see the history.
 	DropIntendedAt *time.Time `json:"dropIntendedAt"`
 	Restored       []Restored `json:"restored,omitempty"`
+	// Unsynced is what devices say that they hold of the day; those that are
+	// waited for keep lock 1 red.
+	Unsynced []daydb.Unsynced `json:"unsynced,omitempty"`
 	// Warnings say what CouchDB has at this moment that is not as it should be.
 	Warnings []string `json:"warnings,omitempty"`
 	// Summary says all of it in words, a line each.
@@ -122,14 +125,17 @@ type circumstances struct {
 	today daydb.Day
 	flags flags.Flags
 	last  *Evaluation
+
+	unsynced []daydb.Unsynced
 }
 
 func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int64]circumstances, error) {
-	ids := make([]int64, len(days))
-	for i, d := range days {
-		ids[i] = d.ID
-	}
+	ids := idsOf(days)
 	last, err := latestOf(ctx, g.Pool, ids)
+	if err != nil {
+		return nil, err
+	}
+	unsynced, err := daydb.UnsyncedOf(ctx, g.Pool, ids, g.Silence)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +167,7 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 		if err != nil {
 			return err
 		}
-		c.zone, c.last = zone, last[id]
+		c.zone, c.last, c.unsynced = zone, last[id], unsynced[id]
 		all[id] = c
 		return nil
 	})
@@ -183,9 +189,10 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 		SealedAt:       d.SealedAt,
 		DroppedAt:      d.DroppedAt,
 		DropIntendedAt: d.DropIntendedAt,
+		Unsynced:       c.unsynced,
 	}
 	if c.last != nil {
-		e := g.reuse(*c.last, d, c.flags, c.today)
+		e := g.reuse(*c.last, d, c.flags, c.today, c.unsynced)
 		e.Lock3.EvaluatedAt = c.now.UTC()
 		x.Locks = &Locks{Lock1: e.Lock1, Lock2: e.Lock2, Lock3: e.Lock3}
 		x.Documents, x.Archived = e.Documents, e.Archived

@@ -66,6 +66,9 @@ type Options struct {
 	TTLDays int
 	// Settle is the least time between a seal and its drop.
 	Settle time.Duration
+	// Silence is how long a device may not be heard before a day that it holds
+	// documents of does not wait for it any more.
+	Silence time.Duration
 	// Workers is how many days are looked at at once.
 	Workers int
 }
@@ -110,6 +113,10 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 	if err != nil {
 		return err
 	}
+	unsynced, err := daydb.UnsyncedOf(ctx, g.Pool, idsOf(days), g.Silence)
+	if err != nil {
+		return err
+	}
 
 	var (
 		quiet  confirmations
@@ -126,7 +133,7 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 				return nil
 			}
 			r.Report.Add("evaluated", 1)
-			if err := g.look(ctx, r, d, todays[zone], &quiet); err != nil {
+			if err := g.look(ctx, r, d, todays[zone], unsynced[d.ID], &quiet); err != nil {
 				g.failed(r, d, err)
 			}
 			return nil
@@ -143,6 +150,14 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 		return g.findGhosts(ctx, r)
 	}
 	return nil
+}
+
+func idsOf(days []daydb.DayDB) []int64 {
+	ids := make([]int64, len(days))
+	for i, d := range days {
+		ids[i] = d.ID
+	}
+	return ids
 }
 
 // todays returns the business day that counts as today, by zone.

@@ -13,6 +13,7 @@ const (
 	CodeCoreType    = "core_type"
 	CodeNoType      = "no_type"
 	CodeConflict    = "conflict"
+	CodeUnsynced    = "unsynced"
 	// Lock 2.
 	CodeMissing     = "missing"
 	CodeExtra       = "extra"
@@ -34,6 +35,8 @@ type Reason struct {
 	Count int64  `json:"count"`
 	// DocIDs are the first few ids, made printable.
 	DocIDs []string `json:"docIds"`
+	// Devices are those that hold documents of the day (CodeUnsynced).
+	Devices []daydb.Unsynced `json:"devices,omitempty"`
 }
 
 // Lock is a condition of a drop, as it was last seen.
@@ -46,6 +49,30 @@ type Lock struct {
 func lockOf(reasons []Reason) Lock {
 	// A list that is empty is one in JSON too.
 	return Lock{Green: len(reasons) == 0, Reasons: append([]Reason{}, reasons...)}
+}
+
+// withUnsynced is lock 1 of the documents and of the devices that a day waits
+// for, whatever devices it was judged by before.
+func (l Lock) withUnsynced(all []daydb.Unsynced) Lock {
+	var reasons []Reason
+	for _, r := range l.Reasons {
+		if r.Code != CodeUnsynced {
+			reasons = append(reasons, r)
+		}
+	}
+	held := Reason{Code: CodeUnsynced, DocIDs: []string{}}
+	for _, u := range all {
+		if u.Waited {
+			held.Devices = append(held.Devices, u)
+			held.Count += u.Documents
+		}
+	}
+	if held.Count > 0 {
+		reasons = append(reasons, held)
+	}
+	with := lockOf(reasons)
+	with.EvaluatedAt = l.EvaluatedAt
+	return with
 }
 
 // Delta counts where CouchDB and Postgres differ.

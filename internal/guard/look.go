@@ -21,7 +21,9 @@ import (
 //
 // A day that has not changed since its last green evaluation, and for which
 // nothing is due, costs two small requests and no lease.
-func (g *Guard) look(ctx context.Context, r run.Run, d daydb.DayDB, today daydb.Day, quiet *confirmations) error {
+func (g *Guard) look(
+	ctx context.Context, r run.Run, d daydb.DayDB, today daydb.Day, unsynced []daydb.Unsynced, quiet *confirmations,
+) error {
 	last, err := latest(ctx, g.Pool, d.ID)
 	if err != nil {
 		return err
@@ -35,7 +37,7 @@ func (g *Guard) look(ctx context.Context, r run.Run, d daydb.DayDB, today daydb.
 		return err
 	}
 	if unchanged {
-		e := g.reuse(*last, d, f, today)
+		e := g.reuse(*last, d, f, today, unsynced)
 		if r.DryRun {
 			g.foresee(r, d, e)
 			return nil
@@ -48,7 +50,7 @@ func (g *Guard) look(ctx context.Context, r run.Run, d daydb.DayDB, today daydb.
 	} else if r.DryRun {
 		r.Report.Add("changed_since_last_evaluation", 1)
 		if last != nil {
-			g.foresee(r, d, g.reuse(*last, d, f, today))
+			g.foresee(r, d, g.reuse(*last, d, f, today, unsynced))
 		}
 		return nil
 	}
@@ -78,10 +80,11 @@ func (g *Guard) unchanged(ctx context.Context, d daydb.DayDB, last *Evaluation) 
 	return pending == 0, err
 }
 
-// reuse carries an evaluation over to today: the age, the flags and the hold
-// are new, the documents are not.
-func (g *Guard) reuse(e Evaluation, d daydb.DayDB, f flags.Flags, today daydb.Day) Evaluation {
+// reuse carries an evaluation over to today: the age, the flags, the hold and
+// what devices say are new, the documents are not.
+func (g *Guard) reuse(e Evaluation, d daydb.DayDB, f flags.Flags, today daydb.Day, unsynced []daydb.Unsynced) Evaluation {
 	e.AsOf = today
+	e.Lock1 = e.Lock1.withUnsynced(unsynced)
 	e.Lock3 = evaluateAge(d.BusinessDay, today, g.TTLDays)
 	e.Eligible = ComputeEligibility(Eligibility{
 		RollingDb:     f.RollingDb,
@@ -97,7 +100,7 @@ func (g *Guard) reuse(e Evaluation, d daydb.DayDB, f flags.Flags, today daydb.Da
 // due reports whether an unchanged day has a step to take.
 func (g *Guard) due(d daydb.DayDB, e Evaluation) bool {
 	switch {
-	case d.State == daydb.Draining:
+	case d.State == daydb.Draining, !e.Lock1.Green:
 		return true
 	case d.State == daydb.Archived:
 		return e.Eligible || d.SealStartedAt != nil
@@ -112,6 +115,8 @@ func (g *Guard) foresee(r run.Run, d daydb.DayDB, e Evaluation) {
 	switch {
 	case d.State == daydb.Draining && e.Lock1.Green && e.Lock2.Green:
 		event = daydb.Archive
+	case d.State != daydb.Draining && !e.Lock1.Green:
+		event = daydb.Reopen
 	case d.State == daydb.Archived && e.Eligible:
 		event = daydb.Seal
 	case d.State == daydb.Droppable && e.Eligible:

@@ -200,7 +200,7 @@ func (w work) unseal(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
 }
 
 // reopen takes a day back to DRAINING because a late write brought open
-// documents or conflicts. The move is committed first: from then on nothing can
+// documents or conflicts, or a device says that it has not delivered all. The move is committed first: from then on nothing can
 // drop the day. A crash before the seal is lifted leaves a DRAINING day with a
 // seal, which the next evaluation lifts.
 func (w work) reopen(ctx context.Context, d daydb.DayDB, e Evaluation) error {
@@ -232,7 +232,7 @@ func (w work) reopen(ctx context.Context, d daydb.DayDB, e Evaluation) error {
 }
 
 // permitted reads, in the transaction that precedes a destructive step, all
-// that may have been changed by people since the evaluation.
+// that people and devices may have said since the evaluation.
 func (w work) permitted(ctx context.Context, tx pgx.Tx, d daydb.DayDB) error {
 	f, err := flags.LoadForShare(ctx, tx, d.CompanyID)
 	if err != nil {
@@ -243,6 +243,15 @@ func (w work) permitted(ctx context.Context, tx pgx.Tx, d daydb.DayDB) error {
 		return fmt.Errorf("%w: rollingDbDrop of %s is off", ErrNotPermitted, d.CompanyID)
 	case d.Hold != nil:
 		return fmt.Errorf("%w: held by %s", ErrNotPermitted, d.Hold.Actor)
+	}
+	unsynced, err := daydb.UnsyncedOf(ctx, tx, []int64{d.ID}, w.guard.Silence)
+	if err != nil {
+		return err
+	}
+	for _, u := range unsynced[d.ID] {
+		if u.Waited {
+			return fmt.Errorf("%w: device %s says that it holds %s of the day", ErrNotPermitted, u.DeviceID, count(u.Documents, "document"))
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,10 @@ var words = map[string]struct{ one, many string }{
 	CodeConflict: {
 		"1 document has conflicting revisions: delete the losing ones",
 		"%d documents have conflicting revisions: delete the losing ones",
+	},
+	CodeUnsynced: {
+		"1 document has not left its device: connect it, or `rollingd waive` it",
+		"%d documents have not left their devices: connect them, or `rollingd waive` them",
 	},
 	CodeMissing: {
 		"1 document is in CouchDB and not in Postgres as it is now; open ones are never archived",
@@ -81,14 +86,17 @@ func (r Reason) words() string {
 	case strings.Contains(text, "%d"):
 		text = fmt.Sprintf(text, r.Count)
 	}
-	if len(r.DocIDs) == 0 {
+	named := slices.Clone(r.DocIDs)
+	if int64(len(named)) < r.Count && len(named) > 0 {
+		named = append(named, "…")
+	}
+	for _, d := range r.Devices {
+		named = append(named, fmt.Sprintf("%s has %d", d.DeviceID, d.Documents))
+	}
+	if len(named) == 0 {
 		return text
 	}
-	ids := strings.Join(r.DocIDs, ", ")
-	if int64(len(r.DocIDs)) < r.Count {
-		ids += ", …"
-	}
-	return text + " (" + ids + ")"
+	return text + " (" + strings.Join(named, ", ") + ")"
 }
 
 // count says a number of things.
@@ -123,6 +131,11 @@ func summarize(x Explanation, c circumstances) []string {
 	}
 	if x.Locks == nil && x.State != daydb.Dropped {
 		lines = append(lines, "It has not been evaluated yet: what it holds is not known.")
+	}
+	if x.State != daydb.Dropped {
+		for _, u := range x.Unsynced {
+			lines = append(lines, unsyncedLine(u, local))
+		}
 	}
 	for _, warning := range x.Warnings {
 		lines = append(lines, "WARNING: "+warning+".")
@@ -162,6 +175,17 @@ func lockLine(name string, l Lock) string {
 		reasons = append(reasons, r.words())
 	}
 	return name + ": RED: " + strings.Join(reasons, "; ") + "."
+}
+
+func unsyncedLine(u daydb.Unsynced, local func(time.Time) string) string {
+	line := fmt.Sprintf("Device %s says that it still holds %s of this day; last heard %s, ", u.DeviceID, count(u.Documents, "document"), local(u.ReportedAt))
+	switch {
+	case u.Waiver != nil:
+		return line + fmt.Sprintf("waived by %s since %s: %s", u.Waiver.Actor, local(u.Waiver.Since), u.Waiver.Reason)
+	case !u.Waited:
+		return line + fmt.Sprintf("not waited for since %s.", local(u.WaitUntil))
+	}
+	return line + fmt.Sprintf("waited for until %s.", local(u.WaitUntil))
 }
 
 func ageLine(l Lock3) string {

@@ -255,6 +255,7 @@ func (w *world) guard(p parts) *Guard {
 		Env:     w.env,
 		TTLDays: 30,
 		Settle:  p.settle,
+		Silence: 7 * 24 * time.Hour,
 		Workers: 1,
 	}
 	if p.couch != nil {
