@@ -26,6 +26,10 @@ demo: ## Play 40 business days of two restaurants; fails if anything was lost
 dev: ## Serve on embedded stores with a demo tenant; prints URLs and what to try
 	go run ./cmd/rollingd dev
 
+.PHONY: sdk
+sdk: sdk/node_modules/.package-lock.json ## Build the SDK, as its example till needs it
+	npm run build --prefix sdk --silent
+
 ##@ Check
 
 .PHONY: test

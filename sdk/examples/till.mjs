@@ -1,15 +1,22 @@
 // A simulated till: it opens, pays and closes orders until Ctrl-C, offline too.
+// Some tables stay until the next business day, and pay then.
 //
-//   npm ci && npm run build
-//   TILL=<device token> node examples/till.mjs [URL]
+//   make sdk
+//   TILL=<device token> node sdk/examples/till.mjs [URL]
 //
 // `rollingd dev` prints a token; URL is http://127.0.0.1:8080 by default. What is
 // not delivered yet stays in TILL_DATA (./till-data) for the next start.
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import PouchDB from 'pouchdb';
+import find from 'pouchdb-find';
 import { io } from 'socket.io-client';
 import { Database, follow } from '../dist/index.js';
+
+PouchDB.plugin(find);
+
+/** Each of so many tables stays until the next day. */
+const LINGERS = 5;
 
 const token = process.env.TILL;
 if (!token) {
@@ -25,7 +32,11 @@ const { companyId, restaurantId, deviceId } = JSON.parse(Buffer.from(token.split
 
 const database = await Database.open({ PouchDB, url, token: () => token, companyId, restaurantId, prefix: `${data}/` });
 const day = () => database.currentBusinessDay ?? 'no day yet';
-database.on('rotate', ({ from, to }) => console.log(`-- ${from ?? 'the single database'} -> ${to ?? 'the single database'}`));
+let rotated = false;
+database.on('rotate', ({ from, to }) => {
+  rotated = true;
+  console.log(`-- ${from ?? 'the single database'} -> ${to ?? 'the single database'}`);
+});
 database.on('refused', ({ suffix, reason }) => console.log(`-- ${suffix} is refused: ${reason}`));
 database.on('late', ({ documents, suffix, into }) => console.log(`-- ${documents} of ${suffix} carried into ${into.join(', ')}`));
 database.on('error', (error) => console.error(error));
@@ -38,7 +49,10 @@ socket.on('disconnect', () => ended.signal.aborted || console.log('-- offline, s
 
 process.once('SIGINT', () => ended.abort());
 try {
-  for (;;) await sell();
+  for (let table = 1; ; table++) {
+    await sell(table % LINGERS === 0);
+    if (rotated) await payLingering();
+  }
 } catch (error) {
   if (!ended.signal.aborted) throw error;
 }
@@ -52,22 +66,30 @@ unfollow();
 socket.close();
 await database.close();
 
-async function sell() {
+async function sell(lingers) {
   const id = `order-${crypto.randomUUID()}`;
   const total = 1000 + Math.floor(Math.random() * 90) * 100;
-  await database.put({ _id: id, type: 'order', status: 'open', companyId, restaurantId, deviceId, total });
+  const businessDay = database.currentBusinessDay;
+  await database.put({ _id: id, type: 'order', status: 'open', companyId, restaurantId, deviceId, businessDay, total });
   await sleep(300, undefined, { signal: ended.signal });
-  await database.put({
-    _id: `payment-${crypto.randomUUID()}`,
-    type: 'payment',
-    status: 'approved',
-    companyId,
-    restaurantId,
-    order: id,
-    amount: total,
-  });
-  await database.put({ ...(await database.get(id)), status: 'closed' });
+  if (!lingers) await pay(await database.get(id));
   const waiting = (await database.unsynced()).reduce((sum, { documents }) => sum + documents, 0);
-  console.log(`${day()}  ${id}  ${total}  closed, ${waiting} to deliver`);
+  console.log(`${day()}  ${id}  ${total}  ${lingers ? 'stays open' : 'closed'}, ${waiting} to deliver`);
   await sleep(700, undefined, { signal: ended.signal });
+}
+
+async function pay(order) {
+  const { companyId, restaurantId, total, _id } = order;
+  await database.put({ _id: `payment-${crypto.randomUUID()}`, type: 'payment', status: 'approved', companyId, restaurantId, order: _id, amount: total });
+  await database.put({ ...order, status: 'closed' });
+}
+
+/** Pays what this till left open on earlier days: each order where it is, in the database of its day. */
+async function payLingering() {
+  rotated = false;
+  for (const order of await database.find({ selector: { type: 'order', status: 'open', deviceId } })) {
+    if (order.businessDay === database.currentBusinessDay) continue;
+    await pay(order);
+    console.log(`${day()}  ${order._id}  ${order.total}  of ${order.businessDay}, closed there`);
+  }
 }

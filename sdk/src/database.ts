@@ -11,6 +11,7 @@ import { Mounts } from './mounts.js';
 import type { Refusal, RetryDelay } from './mount.js';
 import type { Doc, PouchConstructor, Written } from './pouch.js';
 import { Remotes, type TokenSupplier } from './remote.js';
+import { Reporter, type Report } from './report.js';
 import { businessDayOf } from './routing.js';
 import type { Session } from './session.js';
 
@@ -32,6 +33,11 @@ export interface Options {
   local?: object;
   /** By default from half a second up to 30 seconds, scattered. */
   retryDelay?: RetryDelay;
+  /**
+   * For how many milliseconds documents may be undelivered before the server is
+   * told, so that it does not seal their day; 30 seconds by default.
+   */
+  reportAfter?: number;
 }
 
 export interface Events {
@@ -62,11 +68,19 @@ export class Database {
   readonly #manifest: Manifest;
   readonly #mounts: Mounts;
   readonly #events: Emitter<Events>;
+  readonly #reporter: Reporter;
   /** The end of the queue of everything that writes or mounts. */
   #turn: Promise<unknown> = Promise.resolve();
   #closed = false;
 
-  private constructor(cache: Cache, flags: Flags, manifest: Manifest, mounts: Mounts, events: Emitter<Events>) {
+  private constructor(
+    cache: Cache,
+    flags: Flags,
+    manifest: Manifest,
+    mounts: Mounts,
+    events: Emitter<Events>,
+    reporting: { remotes: Remotes; delay: RetryDelay; patience: number },
+  ) {
     this.#cache = cache;
     this.#flags = flags;
     this.#manifest = manifest;
@@ -74,6 +88,8 @@ export class Database {
     this.#events = events;
     mounts.whenManifest = (raw) => this.#inTurnQuietly(() => this.#take({ manifest: raw }));
     mounts.whenCoreFetched = () => this.#inTurnQuietly(() => this.#mounts.coreFetched());
+    this.#reporter = new Reporter({ ...reporting, cache, look: () => this.#undelivered() });
+    mounts.whenMoved = () => this.#reporter.wake();
     mounts.whenReleasable = (suffix) => this.#inTurnQuietly(() => this.#mounts.release(suffix));
   }
 
@@ -85,17 +101,21 @@ export class Database {
     const flags = await Flags.load(cache, options.session?.flags);
     const manifest = await Manifest.load(cache, options.session?.manifest);
     const events = new Emitter<Events>();
+    const remotes = new Remotes(options.PouchDB, options.url, options.token);
+    const delay: RetryDelay = options.retryDelay ?? ((n) => Math.min(30_000, 250 * 2 ** n) * (0.5 + Math.random() / 2));
     const mounts = new Mounts({
       openLocal: open,
-      remotes: new Remotes(options.PouchDB, options.url, options.token),
-      delay: options.retryDelay ?? ((n) => Math.min(30_000, 250 * 2 ** n) * (0.5 + Math.random() / 2)),
+      remotes,
+      delay,
       cache,
       holdings: await Holdings.load(cache),
       manifest,
       events,
     });
-    const database = new Database(cache, flags, manifest, mounts, events);
+    const reporting = { remotes, delay, patience: options.reportAfter ?? 30_000 };
+    const database = new Database(cache, flags, manifest, mounts, events, reporting);
     await database.#inTurn(() => mounts.remount(flags.rolling));
+    database.#reporter.wake(0); // What a former start has left, or nothing any more.
     return database;
   }
 
@@ -168,12 +188,18 @@ export class Database {
   }
 
   /** Ends everything; the documents stay on the device. */
-  close(): Promise<void> {
-    return this.#inTurn(async () => {
+  async close(): Promise<void> {
+    await this.#reporter.close();
+    await this.#inTurn(async () => {
       this.#closed = true;
       await this.#mounts.close();
       await this.#cache.close();
     });
+  }
+
+  async #undelivered(): Promise<Report> {
+    const days = (await this.unsynced()).filter(({ businessDay }) => businessDay !== null);
+    return Object.fromEntries(days.map(({ businessDay, documents }) => [businessDay, documents]));
   }
 
   async #take({ flags, manifest }: Session): Promise<void> {

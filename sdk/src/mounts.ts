@@ -45,6 +45,8 @@ export class Mounts {
   whenCoreFetched: () => void = () => {};
   /** It is worth looking whether this database can be released. */
   whenReleasable: (suffix: string) => void = () => {};
+  /** What is not delivered may have become more, or less. */
+  whenMoved: () => void = () => {};
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -186,8 +188,12 @@ export class Mounts {
       change: ({ id, deleted = false, doc }) => {
         if (suffix === CORE_SUFFIX && id === DAY_MANIFEST_ID) this.whenManifest(doc);
         events.emit('change', { suffix, businessDay, id, deleted, doc: doc as Doc });
+        this.whenMoved();
       },
-      delivered: () => this.whenReleasable(suffix),
+      delivered: () => {
+        this.whenReleasable(suffix);
+        this.whenMoved();
+      },
       fetched: () => {
         if (suffix === CORE_SUFFIX) this.whenCoreFetched();
       },
@@ -228,6 +234,7 @@ export class Mounts {
     };
     await this.#parts.cache.save('late', [...(await this.lateReports()), report]);
     await mount.carried(revisions);
+    this.whenMoved();
     this.#parts.events.emit('late', report);
   }
 }

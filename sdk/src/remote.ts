@@ -44,6 +44,12 @@ export class Remotes {
     return remote;
   }
 
+  /** Sends JSON to a path of the server, as the device. */
+  put(path: string, body: object, signal: AbortSignal): Promise<Response> {
+    const headers = new Headers({ 'content-type': 'application/json' });
+    return this.#fetch(this.#url + path, { method: 'PUT', headers, body: JSON.stringify(body), signal });
+  }
+
   async #fetch(url: string, options: RequestInit): Promise<Response> {
     const token = this.#token ?? (await this.#ask(null));
     const answer = await this.#send(url, options, token);
@@ -56,7 +62,8 @@ export class Remotes {
 
   #send(url: string, options: RequestInit, token: string): Promise<Response> {
     (options.headers as Headers).set('Authorization', `Bearer ${token}`);
-    return this.#PouchDB.fetch(url, options);
+    // The token is all there is; PouchDB would send the server's cookies, too.
+    return this.#PouchDB.fetch(url, { ...options, credentials: 'omit' });
   }
 
   /** Asks once for all the requests that were refused together. */

@@ -6,6 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import PouchDB from 'pouchdb';
 import memory from 'pouchdb-adapter-memory';
 import find from 'pouchdb-find';
@@ -24,7 +25,10 @@ export class Restaurant {
   refuses = () => null;
   /** The tokens that count; every other one is answered 401. */
   tokens = new Set(['t1']);
+  /** All but reports. */
   requests = [];
+  /** What the devices of this restaurant, all under one id, have reported: the last one, and how many counted. */
+  reported = { sequence: 0, unsynced: null, counted: 0 };
   #generation = 0;
 
   /** Has core, legacy and these days; the last one is current and the others are overlays. */
@@ -94,6 +98,7 @@ export class Restaurant {
       prefix: join(this.folder, name ?? randomBytes(4).toString('hex')) + '_',
       local: name === undefined ? { adapter: 'memory' } : {},
       retryDelay: () => 50,
+      reportAfter: 100,
       ...options,
     });
     t.after(() => database.close().catch(() => {}));
@@ -101,11 +106,21 @@ export class Restaurant {
     return database;
   }
 
+  async #takeReport(req, res) {
+    const { sequence, unsynced } = await json(req);
+    const { reported } = this;
+    if (sequence <= reported.sequence) return refuse(res, 409, 'conflict', 'report_stale', { sequence: reported.sequence });
+    this.reported = { sequence, unsynced, counted: reported.counted + 1 };
+    res.writeHead(200, { 'content-type': 'application/json' });
+    res.end('{"ok":true}');
+  }
+
   #answer(req, res) {
-    this.requests.push(`${req.method} ${req.url}`);
     const [, db, suffix, ...rest] = req.url.split('/');
     const token = req.headers.authorization?.replace('Bearer ', '');
     if (!this.tokens.has(token)) return refuse(res, 401, 'unauthorized', 'token_expired');
+    if (req.url === '/device/unsynced') return this.#takeReport(req, res);
+    this.requests.push(`${req.method} ${req.url}`);
     const code = this.refuses(suffix?.split('?')[0]);
     if (db !== 'db' || code !== null) return refuse(res, 403, 'forbidden', code ?? 'not_allowed');
     const { authorization: _token, host: _host, ...headers } = req.headers;
@@ -128,9 +143,9 @@ export class Restaurant {
   }
 }
 
-function refuse(res, status, error, code) {
+function refuse(res, status, error, code, more = {}) {
   res.writeHead(status, { 'content-type': 'application/json' });
-  res.end(JSON.stringify({ error, reason: `refused: ${code}`, code }));
+  res.end(JSON.stringify({ error, reason: `refused: ${code}`, code, ...more }));
 }
 
 export function manifestOf(generation, ...days) {
