@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/app"
 	"github.com/rollingd/rollingd/internal/demo"
+	"github.com/rollingd/rollingd/internal/device"
 	"github.com/rollingd/rollingd/internal/devstack"
 )
 
@@ -31,8 +32,9 @@ func (c *cli) devCommand() *cobra.Command {
 embedded store. Their data stay in the folder --data. ` + databaseVariable + ` and ` + couchVariable + `
 give other stores.
 
-The company demo has one restaurant, centro, whose days rotate and may be dropped; its first day
-is ACTIVE and has a few documents. The tokens are other ones at each start.
+The company demo has one restaurant, centro, whose days rotate and may be dropped. In a new folder
+yesterday is still ACTIVE and has a few documents: "rollingd run rolling-db-rotate" is the night
+after it. The tokens are other ones at each start.
 
 Ctrl-C stops everything.`,
 		Example: `  rollingd dev
@@ -75,7 +77,9 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 		Env:         devEnv,
 		ListenAddr:  listen,
 		AdminTokens: "dev=destroyer:" + token,
-		Logger:      slog.New(slog.NewTextHandler(c.errOut, nil)),
+		// Pages of developers' own servers.
+		DeviceOrigins: device.AnyOrigin,
+		Logger:        slog.New(slog.NewTextHandler(c.errOut, nil)),
 	}
 	if s.proxySecret != "" {
 		opts.CouchProxySecret, opts.DeviceJWTSecret = s.proxySecret, randomToken()
@@ -128,7 +132,7 @@ func checkFree(ctx context.Context, address string) error {
 func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 	fmt.Fprintf(c.errOut, "\nrollingd is ready. Ctrl-C stops everything.\n\n")
 	c.printStores(s, s.DatabaseURL)
-	commands := []string{"day-dbs", "run archive --company demo"}
+	commands := []string{"day-dbs", "run rolling-db-rotate --company demo", "run archive --company demo"}
 	if len(faults) > 0 {
 		fmt.Fprintf(c.errOut, "\nThe first rotation found things out of place; another --data folder begins anew:\n\n")
 		for _, fault := range faults {

@@ -43,6 +43,9 @@ func (c *cli) printTill(url, till string) {
 		fmt.Fprintf(c.errOut, "No device is served: %s is not set for the given CouchDB.\n\n", proxySecretVariable)
 		return
 	}
-	fmt.Fprintf(c.errOut, "As a till of %s/%s, for a day:\n\n  TILL=%s\n  curl -H \"Authorization: Bearer $TILL\" %s/db/core/day_manifest\n\n",
-		devCompany, devRestaurant, till, url)
+	fmt.Fprintf(c.errOut, "As a till of %s/%s, for a day; make sdk builds what the last line runs:\n\n"+
+		"  export TILL=%s\n"+
+		"  curl -H \"Authorization: Bearer $TILL\" %s/db/core/day_manifest\n"+
+		"  node sdk/examples/till.mjs %s\n\n",
+		devCompany, devRestaurant, till, url, url)
 }

@@ -94,26 +94,34 @@ var zones = []string{"America/Santiago", "Asia/Tokyo"}
 // clock.
 func (p *play) calendar(ctx context.Context) error {
 	for _, zone := range zones {
-		var (
-			hour  int
-			today time.Time
-		)
-		err := p.pool.QueryRow(ctx, `
-			select
-			  extract(hour from now() at time zone $1)::int,
-			  ((now() at time zone $1) - interval '5 hours')::date`, zone).Scan(&hour, &today)
+		hour, today, err := p.today(ctx, zone)
 		if err != nil {
-			return fmt.Errorf("today in %s: %w", zone, err)
+			return err
 		}
 		if hour >= 2 && hour <= 5 {
 			continue
 		}
 		p.zone = zone
 		for i := range p.opts.Days {
-			p.days = append(p.days, today.AddDate(0, 0, i-p.opts.Days+1).Format("20060102"))
+			p.days = append(p.days, daysBefore(today, p.opts.Days-1-i))
 		}
-		p.eve = today.AddDate(0, 0, -p.opts.Days).Format("20060102")
+		p.eve = daysBefore(today, p.opts.Days)
 		return nil
 	}
 	return errors.New("it is night everywhere") // The zones are half a day apart.
 }
+
+// today returns the local hour and the date of the business day, by Postgres'
+// clock.
+func (p *play) today(ctx context.Context, zone string) (hour int, day time.Time, err error) {
+	err = p.pool.QueryRow(ctx, `
+		select
+		  extract(hour from now() at time zone $1)::int,
+		  ((now() at time zone $1) - interval '5 hours')::date`, zone).Scan(&hour, &day)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("today in %s: %w", zone, err)
+	}
+	return hour, day, nil
+}
+
+func daysBefore(day time.Time, n int) string { return day.AddDate(0, 0, -n).Format("20060102") }

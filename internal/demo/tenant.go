@@ -13,9 +13,10 @@ var centro = restaurant{company: "demo", id: "centro"}
 
 // Tenant makes sure that a server has one restaurant whose days rotate, with an
 // ACTIVE day and a few documents in it, and returns the name of that day's
-// database. Of opts it needs no Days. What is there already stays as it is; if
-// the rotation finds that it is not as it should be, faults says what, and no
-// documents are made.
+// database. A new one is a day behind, so that its first night can be watched.
+// Of opts it needs no Days. What is there already stays as it is; if the rotation
+// finds that it is not as it should be, faults says what, and no documents are
+// made.
 func Tenant(ctx context.Context, opts Options) (dayDB string, faults []string, err error) {
 	pool, err := pgxpool.New(ctx, opts.Database)
 	if err != nil {
@@ -44,7 +45,11 @@ func Tenant(ctx context.Context, opts Options) (dayDB string, faults []string, e
 	if err := p.admin.switchOn(ctx, centro.company); err != nil {
 		return "", nil, err
 	}
-	if err := p.cron(ctx, "rolling-db-rotate", ""); err != nil {
+	day, err := p.devDay(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := p.cron(ctx, "rolling-db-rotate", day); err != nil {
 		return "", nil, err
 	}
 	if len(p.faults) > 0 {
@@ -52,6 +57,25 @@ func Tenant(ctx context.Context, opts Options) (dayDB string, faults []string, e
 	}
 	dayDB, err = p.firstShift(ctx, s)
 	return dayDB, nil, err
+}
+
+// devDay is the ACTIVE day, which stays until its night, or yesterday for a
+// tenant that has none yet.
+func (p *play) devDay(ctx context.Context) (string, error) {
+	var active struct {
+		DayDBs []struct {
+			BusinessDay string `json:"businessDay"`
+		} `json:"dayDbs"`
+	}
+	err := p.admin.call(ctx, http.MethodGet, "/admin/day-dbs?state=ACTIVE&companyId="+centro.company, nil, &active)
+	if err != nil {
+		return "", err
+	}
+	if len(active.DayDBs) > 0 {
+		return active.DayDBs[0].BusinessDay, nil
+	}
+	_, today, err := p.today(ctx, zones[0])
+	return daysBefore(today, 1), err
 }
 
 // firstShift has a till work on the current day if nobody has yet.
