@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	devcouch "github.com/rollingd/rollingd/internal/devstack/couch"
 )
@@ -14,18 +13,20 @@ import (
 // storeArg makes this program the embedded store.
 const storeArg = "embedded-store"
 
-// serveEmbedded serves from the folder named in the first line of in, prints the
-// address, and ends when in does.
+// serveEmbedded serves from the folder named in the first line of in, with the
+// secret of proxy authentication after it, prints the address, and ends when in
+// does.
 func serveEmbedded(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
-	dir, err := lines.ReadString('\n')
-	if err != nil {
+	var dir, secret string
+	if _, err := fmt.Fscanln(lines, &dir, &secret); err != nil {
 		return err
 	}
 	server, err := devcouch.Start(devcouch.Options{
-		Dir:           strings.TrimSpace(dir),
+		Dir:           dir,
 		AdminUser:     "admin",
 		AdminPassword: rand.Text(),
+		ProxySecret:   secret,
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,7 @@
 // against what bounds it (a bare read of the feed, a bare COPY, the bare calls)
 // and against what others use for the same. See docs/performance.md.
 //
-//	go run ./bench [-only archive,memory,rotation,quiet] [-quick] [-rounds N] [-embedded]
+//	go run ./bench [-only archive,memory,rotation,quiet,proxy,sockets] [-quick] [-rounds N] [-embedded]
 //
 // Everything runs on loopback, on stores that it starts itself, and is removed at
 // the end. CouchDB is that of ROLLINGD_TEST_COUCHDB_URL if set, else a private
@@ -62,6 +62,8 @@ var measurements = []measurement{
 	{"memory", (*bench).memory},
 	{"rotation", (*bench).rotation},
 	{"quiet", (*bench).quiet},
+	{"proxy", (*bench).proxy},
+	{"sockets", (*bench).sockets},
 }
 
 // bench is a run of the measurements.
@@ -81,11 +83,17 @@ type sizes struct {
 	restaurants     int
 	quietDays       int
 	quietRestaurant int
+	// Of a round of the proxy: batches, single writes, and documents in the feed.
+	pushes, puts, feedDocs int
+	// devices that are connected by socket.
+	devices int
 }
 
 var (
-	fullSizes  = sizes{rounds: 5, archiveDocs: 100_000, memoryDocs: 1_000_000, restaurants: 1_000, quietDays: 2_000, quietRestaurant: 40}
-	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10}
+	fullSizes = sizes{rounds: 5, archiveDocs: 100_000, memoryDocs: 1_000_000, restaurants: 1_000, quietDays: 2_000, quietRestaurant: 40,
+		pushes: 100, puts: 2_000, feedDocs: 20_000, devices: 1_000}
+	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10,
+		pushes: 10, puts: 200, feedDocs: 2_000, devices: 100}
 )
 
 // say tells that something that takes time begins.

@@ -88,16 +88,31 @@ func (c *bare) do(ctx context.Context, method, path string, body any) ([]byte, e
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := c.http.Do(req)
+	return answerOf(c.http, req)
+}
+
+// answerOf sends a request and reads the answer, which is none of an error, to
+// its end.
+func answerOf(client *http.Client, req *http.Request) ([]byte, error) {
+	res, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
 	if err == nil && res.StatusCode >= http.StatusBadRequest {
-		err = fmt.Errorf("%s %s: %s %s", method, path, res.Status, bytes.TrimSpace(answer))
+		err = fmt.Errorf("%s %s: %s %s", req.Method, req.URL.Path, res.Status, bytes.TrimSpace(answer))
 	}
 	return answer, err
+}
+
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address // The client of package couch has parsed it before.
+	}
+	u.User = nil
+	return u.String()
 }
 
 func escape(db string) string { return url.PathEscape(db) }

@@ -26,6 +26,7 @@ import (
 // stores are the CouchDB and the Postgres that are measured with.
 type stores struct {
 	couchURL     string
+	proxySecret  string
 	couchName    string
 	postgresDSN  string
 	postgresName string
@@ -35,7 +36,7 @@ type stores struct {
 }
 
 func startStores(ctx context.Context, embedded bool) (_ *stores, err error) {
-	s := &stores{}
+	s := &stores{proxySecret: rand.Text()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -60,9 +61,9 @@ func (s *stores) startCouchDB(ctx context.Context, embedded bool) error {
 	case embedded:
 		return s.startEmbedded(ctx)
 	case os.Getenv("ROLLINGD_TEST_COUCHDB_URL") != "":
-		s.couchURL = os.Getenv("ROLLINGD_TEST_COUCHDB_URL")
+		s.couchURL, s.proxySecret = os.Getenv("ROLLINGD_TEST_COUCHDB_URL"), os.Getenv("ROLLINGD_COUCHDB_PROXY_SECRET")
 	case installed:
-		node, err := devstack.StartCouchDB(ctx, devstack.CouchDBOptions{AdminUser: "admin", AdminPassword: rand.Text()})
+		node, err := devstack.StartCouchDB(ctx, devstack.CouchDBOptions{AdminUser: "admin", AdminPassword: rand.Text(), ProxySecret: s.proxySecret})
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func (s *stores) startEmbedded(ctx context.Context) error {
 	}
 	// It ends with its standard input, whatever ends this process.
 	s.closers = append(s.closers, func() error { return errors.Join(in.Close(), cmd.Wait()) })
-	if _, err := fmt.Fprintln(in, filepath.Join(dir, "data")); err != nil {
+	if _, err := fmt.Fprintln(in, filepath.Join(dir, "data"), s.proxySecret); err != nil {
 		return err
 	}
 	_, err = fmt.Fscanln(out, &s.couchURL)
