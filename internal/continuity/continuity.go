@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/rollingd/rollingd/contracts"
 )
 
 // Sentinels. Each transport translates what its other side says into these, by
@@ -91,17 +93,6 @@ type Sequence int64
 // ClaimToken is drawn anew for each claim, and proves that it still holds.
 type ClaimToken int64
 
-// Status of a command in the queue.
-type Status string
-
-// The statuses; Acked and Dead are final, but for a redrive.
-const (
-	Pending Status = "pending"
-	Claimed Status = "claimed"
-	Acked   Status = "acked"
-	Dead    Status = "dead"
-)
-
 // Command is an intention.
 type Command struct {
 	CommandID      uuid.UUID       `json:"commandId"`
@@ -122,9 +113,9 @@ type Receipt struct {
 	CommandID uuid.UUID `json:"commandId"`
 	Sequence  Sequence  `json:"sequence"`
 	// Deduplicated: the key was there before.
-	Deduplicated bool   `json:"deduplicated"`
-	Status       Status `json:"status"`
-	Epoch        Epoch  `json:"epoch"`
+	Deduplicated bool                    `json:"deduplicated"`
+	Status       contracts.CommandStatus `json:"status"`
+	Epoch        Epoch                   `json:"epoch"`
 }
 
 // Claim is a command that a worker holds until its lease ends.
