@@ -42,10 +42,13 @@ export class Mount {
   readonly #ended = new AbortController();
   readonly #events: MountEvents;
   readonly #lines: Line[];
+  readonly #delay: RetryDelay;
   #direction: Direction = 'push';
   #feed: Running | null = null;
   readonly #readers = new Set<Promise<unknown>>();
   #confirming: Promise<void> = Promise.resolve();
+  #confirmAgain: ReturnType<typeof setTimeout> | undefined;
+  #unconfirmed = 0;
   #marking: Promise<void> = Promise.resolve();
   #refusal: Refusal | null = null;
   #closed = false;
@@ -55,13 +58,12 @@ export class Mount {
     this.local = local;
     this.#remote = open(this.#ended.signal);
     this.#events = events;
+    this.#delay = delay;
     const options = { live: true, retry: false };
     this.#lines = [
       new Line(delay, open, (remote) => local.replicate.to(remote, { ...options, selector: ALL_BUT_DESIGN }), {
         moved: () => {},
-        idle: () => {
-          this.#confirming = this.#confirming.then(() => this.#confirm());
-        },
+        idle: () => this.#confirmNext(),
         failed: (error) => this.#failed(error),
       }),
       new Line(delay, open, (remote) => local.replicate.from(remote, options), {
@@ -134,6 +136,7 @@ export class Mount {
   async #end(): Promise<boolean> {
     if (this.#closed) return false;
     this.#closed = true;
+    clearTimeout(this.#confirmAgain);
     this.#feed?.cancel();
     this.#ended.abort();
     await Promise.all(this.#lines.map((line) => line.stop()));
@@ -151,13 +154,22 @@ export class Mount {
     return done;
   }
 
+  #confirmNext(): void {
+    clearTimeout(this.#confirmAgain);
+    this.#confirming = this.#confirming.then(() => this.#confirm());
+  }
+
   async #confirm(): Promise<void> {
     if (this.#closed) return;
     try {
       await confirm(this.local, this.#remote, (step) => this.#mark(step));
-    } catch {
-      return; // The push meets the same obstacle, and says so.
+    } catch (error) {
+      // The push has nothing to do, and would not ask again.
+      this.#failed(error);
+      if (!this.#closed) this.#confirmAgain = setTimeout(() => this.#confirmNext(), this.#delay(++this.#unconfirmed));
+      return;
     }
+    this.#unconfirmed = 0;
     this.#refusal = null;
     this.#events.delivered();
   }
@@ -217,6 +229,7 @@ class Line {
       if (this.#wanted) this.#events.idle();
     });
     running.on('error', (error) => {
+      running.cancel(); // A replication that fails leaves its feed open, one that is cancelled does not.
       if (this.#wanted) this.#events.failed(error);
     });
     this.#ended = new Promise((resolve) => {

@@ -23,6 +23,8 @@ const OPEN = { admins: { names: [], roles: ['_admin'] }, members: { names: [], r
 export class Restaurant {
   /** What the server answers for a suffix instead of the database: a code, or null. */
   refuses = () => null;
+  /** Whether the server answers that it has no time for a request, by its path. */
+  busy = () => false;
   /** The tokens that count; every other one is answered 401. */
   tokens = new Set(['t1']);
   /** All but reports. */
@@ -122,6 +124,7 @@ export class Restaurant {
     if (req.url === '/device/unsynced') return this.#takeReport(req, res);
     this.requests.push(`${req.method} ${req.url}`);
     const code = this.refuses(suffix?.split('?')[0]);
+    if (this.busy(req.url.split('?')[0])) return refuse(res, 429, 'too_many_requests', 'rate_limited');
     if (db !== 'db' || code !== null) return refuse(res, 403, 'forbidden', code ?? 'not_allowed');
     const { authorization: _token, host: _host, ...headers } = req.headers;
     const upstream = request(`${this.store.origin}/${this.name}_${[suffix, ...rest].join('/')}`, {

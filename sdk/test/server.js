@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** Starts `rollingd dev` and returns what it prints: its URL, and tokens of the administration and of a till. */
+/** Starts `rollingd dev` and returns what it prints: its URL, tokens of the administration and of a till, and CouchDB. */
 export async function startServer(t) {
   // Not a folder of mkdtemp: a Postgres that may not run as root cannot enter one.
   const data = join(tmpdir(), `rollingd-sdk-${randomUUID()}`);
@@ -24,7 +24,7 @@ export async function startServer(t) {
     await rm(data, { recursive: true, force: true });
   });
   const printed = {};
-  const patterns = { url: /ROLLINGD_URL=(\S+)/, admin: /ROLLINGD_TOKEN=(\S+)/, till: / TILL=(\S+)/ };
+  const patterns = { url: /ROLLINGD_URL=(\S+)/, admin: /ROLLINGD_TOKEN=(\S+)/, till: / TILL=(\S+)/, couch: /CouchDB +(\S+)/ };
   const lines = createInterface({ input: child.stderr });
   await Promise.race([
     exited.then(() => Promise.reject(new Error('the server did not start'))),
@@ -48,9 +48,22 @@ export async function startServer(t) {
     const answer = await fetch(`${printed.url}/db/${suffix}/${id}`, { headers: { authorization: `Bearer ${printed.till}` } });
     return answer.status === 200 ? answer.json() : null;
   };
+  const couch = new URL(printed.couch);
+  const credentials = Buffer.from(`${couch.username}:${couch.password}`).toString('base64');
+  const behind = async (path) => {
+    const answer = await fetch(`${couch.origin}/${path}`, { headers: { authorization: `Basic ${credentials}` } });
+    assert.equal(answer.status, 200, path);
+    return answer.json();
+  };
   return {
     ...printed,
     admin,
+    /** The ids of all documents of the restaurant, whichever database they are in. */
+    async ids() {
+      const names = (await behind('_all_dbs')).filter((name) => !name.startsWith('_'));
+      const lists = await Promise.all(names.map((name) => behind(`${encodeURIComponent(name)}/_all_docs`)));
+      return new Set(lists.flatMap(({ rows }) => rows.map(({ id }) => id)));
+    },
     /** Reads a document as a device does, or null. */
     stored,
     /** The night: the next business day begins. */

@@ -61,6 +61,36 @@ test('a day that was left before a restart is delivered after it', async (t) => 
   assert.equal(till.currentBusinessDay, TODAY);
 });
 
+test('a device that is told to wait asks again whether everything has arrived', async (t) => {
+  const r = await Restaurant.open(t, store, TODAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === TODAY);
+  await idle(till);
+  // The push needs one answer to _revs_diff, and the device's own question another one.
+  let left = 1;
+  r.busy = (path) => path.endsWith('_revs_diff') && left-- <= 0 && left > -4;
+  await till.put({ _id: 'o1', type: 'order' });
+  await idle(till);
+  assert.ok(left <= -4, `${left}`);
+});
+
+test('a device that is away for long keeps no feeds of what it has tried', async (t) => {
+  const crowded = [];
+  const listen = (warning) => warning.name === 'MaxListenersExceededWarning' && warning.message.includes('[Changes]') && crowded.push(warning.message);
+  process.on('warning', listen);
+  t.after(() => process.off('warning', listen));
+  const r = await Restaurant.open(t, store, TODAY);
+  const till = await r.device(t, { session: { flags: on }, retryDelay: () => 5 });
+  await eventually(() => till.currentBusinessDay === TODAY);
+  let refused = 0;
+  r.busy = (path) => path.endsWith('_revs_diff') && ++refused > 0;
+  await till.put({ _id: 'o1', type: 'order' });
+  await eventually(() => refused > 30);
+  r.busy = () => false;
+  await idle(till);
+  assert.deepEqual(crowded, []);
+});
+
 test('a late day is carried after a restart', async (t) => {
   const r = await Restaurant.open(t, store, YESTERDAY);
   let till = await r.device(t, { name: 'till', session: { flags: on } });
