@@ -18,7 +18,11 @@ export async function startServer(t) {
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   const exited = once(child, 'exit');
+  // The runner ends a file that takes too long before it could clean up.
+  const ended = () => child.kill('SIGINT') && process.exit(1);
+  process.once('SIGTERM', ended);
   t.after(async () => {
+    process.off('SIGTERM', ended);
     child.kill('SIGINT');
     await exited;
     await rm(data, { recursive: true, force: true });
