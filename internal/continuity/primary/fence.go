@@ -1,0 +1,193 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/pg"
+)
+
+// Advisory locks. The fence's is beyond the 32 bits of hashed names, which are
+// the leases'; the aggregates' have two halves, which is a space of its own.
+const (
+	fenceLock      = 0x726f6c6c66656e63
+	aggregateClass = 7102
+)
+
+// ErrBehind is returned for a reading of the fence that is older than what the
+// primary has seen: it was overtaken on its way, or the hosted database was
+// restored from a backup and must be reconciled.
+var ErrBehind = errors.New("the fence was read before a later epoch was seen")
+
+// State is the primary's own copy of the fence.
+type State struct {
+	Epoch continuity.Epoch `json:"epoch"`
+	// Mode is that of the hosted fence when it was last read.
+	Mode continuity.Mode `json:"mode"`
+	// Closed: nothing new is taken, whatever the mode, until the hosted fence has
+	// been read again.
+	Closed bool `json:"closed"`
+	// Seen is the highest epoch that anybody has named, at least Epoch.
+	Seen continuity.Epoch `json:"seenEpoch"`
+	// Leased: the hosted fence was read within the time that a reading counts.
+	Leased bool `json:"leased"`
+	// ConfirmedAt is when it was last read; the zero time for never.
+	ConfirmedAt time.Time `json:"confirmedAt"`
+	Reason      string    `json:"reason"`
+}
+
+// Direct reports whether a direct write under the state's epoch is taken.
+func (s State) Direct(policy Policy) bool {
+	return !s.Closed && s.Mode == continuity.Direct && (s.Leased || policy == Available)
+}
+
+// The clock is read when the statement begins: a transaction that waited for a
+// lock has an older now().
+const selectState = `
+	select
+	  epoch,
+	  mode,
+	  closed,
+	  seen_epoch,
+	  confirmed_at + $1 > statement_timestamp(),
+	  case when isfinite(confirmed_at) then confirmed_at else '0001-01-01 00:00:00+00' end,
+	  reason
+	from primary_fence`
+
+func (s *State) scan(row pgx.Row) error {
+	return row.Scan(&s.Epoch, &s.Mode, &s.Closed, &s.Seen, &s.Leased, &s.ConfirmedAt, &s.Reason)
+}
+
+// State returns the primary's copy of the fence.
+func (p *Primary) State(ctx context.Context) (State, error) {
+	var s State
+	if err := s.scan(p.pool.QueryRow(ctx, selectState, p.lease)); err != nil {
+		return State{}, fmt.Errorf("read the fence: %w", pg.Translate(err))
+	}
+	return s, nil
+}
+
+// Policy returns the policy for the time when the hosted fence cannot be read.
+func (p *Primary) Policy() Policy { return p.policy }
+
+// Clock returns Postgres' time. Whoever reads the hosted fence takes it before
+// he asks, for Adopt.
+func (p *Primary) Clock(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	if err := p.pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("read the clock: %w", pg.Translate(err))
+	}
+	return now, nil
+}
+
+// Adopt makes the copy of the fence what the hosted one was. asOf is Clock before
+// it was asked. When it returns, no effect under the former state is in flight.
+// A reading that is behind is ErrBehind and changes nothing; the same state again
+// only renews the lease.
+func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.Time, reason string) error {
+	renewed, err := p.pool.Exec(ctx, `
+		update primary_fence set confirmed_at = greatest(confirmed_at, @as_of)
+		where not closed and (epoch, mode) = (@epoch, @mode) and seen_epoch <= @epoch`,
+		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf})
+	if err != nil {
+		return fmt.Errorf("renew epoch %d: %w", hosted.Epoch, pg.Translate(err))
+	}
+	if renewed.RowsAffected() > 0 {
+		return nil
+	}
+	err = p.flip(ctx, `
+		update primary_fence set
+		  epoch = @epoch,
+		  mode = @mode,
+		  closed = false,
+		  seen_epoch = greatest(seen_epoch, @epoch),
+		  confirmed_at = greatest(confirmed_at, @as_of),
+		  reason = @reason,
+		  actor = @actor
+		where seen_epoch <= @epoch`,
+		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "reason": reason})
+	if err != nil {
+		return fmt.Errorf("adopt %s of epoch %d: %w", hosted.Mode, hosted.Epoch, err)
+	}
+	return nil
+}
+
+// Close refuses everything new until the hosted fence has been read and adopted.
+// It is called when the process starts.
+func (p *Primary) Close(ctx context.Context, reason string) error {
+	err := p.flip(ctx, `update primary_fence set closed = true, reason = @reason, actor = @actor`, pgx.NamedArgs{"reason": reason})
+	if err != nil {
+		return fmt.Errorf("close the fence: %w", err)
+	}
+	return nil
+}
+
+// See notes that somebody has named an epoch. If it is higher than the primary's
+// own, the primary is stale, and it closes until the hosted fence has been read.
+func (p *Primary) See(ctx context.Context, epoch continuity.Epoch) error {
+	err := p.flip(ctx, `
+		update primary_fence set
+		  seen_epoch = greatest(seen_epoch, @epoch),
+		  closed = closed or epoch < @epoch,
+		  reason = case when closed or epoch >= @epoch then reason else @reason end,
+		  actor = @actor`,
+		pgx.NamedArgs{"epoch": epoch, "reason": fmt.Sprintf("epoch %d was seen", epoch)})
+	if err != nil {
+		return fmt.Errorf("see epoch %d: %w", epoch, err)
+	}
+	return nil
+}
+
+// Reopen opens direct writes again, under the epoch that is known, though the
+// hosted fence cannot be read: the policy Available after a start. It returns
+// false and changes nothing under Strict, when a higher epoch was seen, and when
+// the queue was open last.
+func (p *Primary) Reopen(ctx context.Context) (bool, error) {
+	if p.policy != Available {
+		return false, nil
+	}
+	err := p.flip(ctx, `
+		update primary_fence set
+		  closed = false,
+		  reason = @reason,
+		  actor = @actor
+		where closed and mode = 'DIRECT' and seen_epoch = epoch`,
+		pgx.NamedArgs{"reason": "the hosted fence cannot be read; local writes go on"})
+	if errors.Is(err, ErrBehind) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reopen the fence: %w", err)
+	}
+	return true, nil
+}
+
+// flip changes the fence under the exclusive lock, so that no effect is in
+// flight. No row changed is ErrBehind.
+func (p *Primary) flip(ctx context.Context, update string, args pgx.NamedArgs) error {
+	args["actor"] = p.instance
+	return pg.WithTx(ctx, p.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, fenceLock); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, update, args)
+		if code := pg.Code(err); code == codeStaleEpoch || code == codeWrongGate {
+			return fmt.Errorf("%w: %w", ErrBehind, err)
+		}
+		if err == nil && tag.RowsAffected() == 0 {
+			return ErrBehind
+		}
+		return err
+	})
+}
+
+// The SQLSTATEs that the fence's trigger raises.
+const (
+	codeStaleEpoch = "RC001"
+	codeWrongGate  = "RC002"
+)
