@@ -99,8 +99,8 @@ func (c *cli) printDayDBs(all []json.RawMessage) error {
 			held = "held"
 		}
 		documents, archived := "-", "-"
-		if d.Locks != nil {
-			documents, archived = strconv.FormatInt(d.Documents, 10), strconv.FormatInt(d.Archived, 10)
+		if d.Documents != nil && d.Archived != nil {
+			documents, archived = strconv.FormatInt(*d.Documents, 10), strconv.FormatInt(*d.Archived, 10)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%dd\t%s\t%s\t%s\t%s\t%s\n",
 			name, d.State, d.AgeDays, documents, archived, lockMarks(d.Locks), held, nextWords(d.Next))

@@ -83,6 +83,9 @@ func TestHoldOverTheAPI(t *testing.T) {
 	if x.Hold == nil || x.Hold.Reason != "audit 2026-31" || x.Hold.Actor != "otto" || x.DBName != s.day {
 		t.Errorf("held: %+v", x)
 	}
+	if x.Documents != nil || x.Archived != nil {
+		t.Errorf("a day that was never looked at holds %d documents, %d archived", *x.Documents, *x.Archived)
+	}
 	x = guard.Explanation{}
 	s.do("DELETE", day+"/hold", destroyer, `{"reason":"audit is over"}`).into(t, &x)
 	if x.Hold != nil {

@@ -23,9 +23,9 @@ type Explanation struct {
 	Since       time.Time   `json:"since"`
 	AgeDays     int         `json:"ageDays"`
 	// Documents and Archived count documents and deletions as of the last
-	// evaluation.
-	Documents int64        `json:"documents"`
-	Archived  int64        `json:"archived"`
+	// evaluation; nil before the first one.
+	Documents *int64       `json:"documents"`
+	Archived  *int64       `json:"archived"`
 	Hold      *daydb.Hold  `json:"hold"`
 	SealedAt  *time.Time   `json:"sealedAt"`
 	DroppedAt *time.Time   `json:"droppedAt"`
@@ -195,7 +195,7 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 		e := g.reuse(*c.last, d, c.flags, c.today, c.unsynced)
 		e.Lock3.EvaluatedAt = c.now.UTC()
 		x.Locks = &Locks{Lock1: e.Lock1, Lock2: e.Lock2, Lock3: e.Lock3}
-		x.Documents, x.Archived = e.Documents, e.Archived
+		x.Documents, x.Archived = &e.Documents, &e.Archived
 		x.Eligible = e.Eligible && d.State != daydb.Dropped
 	}
 	if d.Proof != nil {

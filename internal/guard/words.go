@@ -123,7 +123,7 @@ func summarize(x Explanation, c circumstances) []string {
 		x.DBName, x.State, local(x.Since), x.BusinessDay, count(x.AgeDays, "day"))}
 	if x.Locks != nil && x.State != daydb.Dropped {
 		lines = append(lines,
-			fmt.Sprintf("It holds %s (deletions included), and Postgres %d.", count(x.Documents, "document"), x.Archived),
+			fmt.Sprintf("It holds %s (deletions included), and Postgres %d.", count(*x.Documents, "document"), *x.Archived),
 			lockLine("Lock 1 (all finished, no conflicts)", x.Locks.Lock1),
 			lockLine("Lock 2 (CouchDB equals Postgres)", x.Locks.Lock2.Lock),
 			ageLine(x.Locks.Lock3))
