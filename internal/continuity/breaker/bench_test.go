@@ -44,8 +44,8 @@ func BenchmarkBreaker(b *testing.B) {
 			name := map[int]string{1: "1", 16: "16"}[goroutines] + "/" + state
 			b.Run("rollingd/"+name, func(b *testing.B) {
 				ours := breaker.New(breaker.Options{})
-				if state == "open" {
-					ours.Open()
+				for state == "open" && ours.State() != breaker.Degraded {
+					_ = execute(ours, func() error { return call(false) })
 				}
 				parallel(b, goroutines, func() { _ = execute(ours, func() error { return call(true) }) })
 			})

@@ -218,14 +218,6 @@ func (b *Breaker) State() State {
 	return stateOf(b.word.Load())
 }
 
-// Open sends a breaker to DEGRADED at once, for a whole window, whatever it is
-// in: somebody knows better.
-func (b *Breaker) Open() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open()
-}
-
 // advance makes the transitions that are due without a call's result.
 func (b *Breaker) advance(now time.Duration, direct bool) {
 	if stateOf(b.word.Load()) == Degraded && now >= b.until() {

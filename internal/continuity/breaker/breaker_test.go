@@ -253,7 +253,10 @@ func TestConcurrent(t *testing.T) {
 			})
 		}
 		group.Wait()
-		b.Open()
+		// From whatever it is in, it opens and closes again.
+		for b.State() != breaker.Degraded {
+			acquire(t, b).Failure()
+		}
 		wait(time.Millisecond)
 		acquire(t, b).Success()
 		acquire(t, b).Success()

@@ -147,11 +147,6 @@ func TestBreakerIsItsModel(t *testing.T) {
 				now += time.Duration(rapid.Int64Range(0, int64(DefaultOpenWindow)).Draw(t, "wait"))
 			},
 			"fence": func(t *rapid.T) { direct = rapid.Bool().Draw(t, "direct") },
-			"open": func(*rapid.T) {
-				b.Open()
-				want.enter(Degraded)
-				want.openUntil = now + DefaultOpenWindow
-			},
 			"": func(t *rapid.T) {
 				want.look(now, direct)
 				if got := b.State(); got != want.state || got != last {
