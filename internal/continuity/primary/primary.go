@@ -21,10 +21,10 @@ import (
 type Policy string
 
 const (
-	// Available: local writes go on, and the inbox flags them as unconfirmed. A
-	// queued command that conflicts with one of them dies for a person to see.
+	// Available lets local writes go on, and flags them in the inbox as unconfirmed.
+	// A queued command that conflicts with one of them dies for a person to see.
 	Available Policy = "available"
-	// Strict: what was read of the fence is a lease. No lease, no writes.
+	// Strict takes what was read of the fence as a lease. No lease, no writes.
 	Strict Policy = "strict"
 )
 
