@@ -172,7 +172,7 @@ alter table public.continuity_replication_state enable row level security;
 create or replace function public.continuity_require_name(p_name text, p_value text) returns void
 language plpgsql set search_path = '' as $$
 begin
-  if p_value is null or btrim(p_value) = '' or octet_length(p_value) > 256 then
+  if p_value is null or p_value !~ '\S' or octet_length(p_value) > 256 then
     raise exception '% has to have 1 to 256 bytes', p_name using errcode = 'RC005', detail = p_name;
   end if;
 end

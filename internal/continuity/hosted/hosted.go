@@ -12,8 +12,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/rollingd/rollingd/internal/continuity"
 )
 
 const (
@@ -30,8 +35,34 @@ const (
 type Transport interface {
 	// Call passes args by name, each a string, number, bool, time.Time, uuid.UUID, json.RawMessage or nil, and decodes
 	// the function's JSON result into into, unless that is nil. The call is one transaction, committed when Call returns
-	// nil. Other errors than those of package continuity come only from args that cannot be encoded.
+	// nil.
 	Call(ctx context.Context, function string, args map[string]any, into any) error
+}
+
+// checked returns the arguments, with an empty payload as null, or ErrInvalid for a value that one of the transports
+// would change on the way or could not carry.
+func checked(function string, args map[string]any) (map[string]any, error) {
+	args = maps.Clone(args)
+	for name, value := range args {
+		valid := true
+		switch v := value.(type) {
+		case string:
+			valid = utf8.ValidString(v) && !strings.Contains(v, "\x00")
+		case json.RawMessage:
+			if len(v) == 0 {
+				args[name] = nil
+				continue
+			}
+			valid = utf8.Valid(v) && json.Valid(v)
+		case time.Time:
+			year := v.UTC().Year()
+			valid = year >= 1 && year <= 9999
+		}
+		if !valid {
+			return nil, fmt.Errorf("%s: %w: %s cannot be written", function, continuity.ErrInvalid, name)
+		}
+	}
+	return args, nil
 }
 
 // orNull is what a call passes for the zero of an optional argument.

@@ -32,6 +32,10 @@ func NewPostgres(pool *pgxpool.Pool) *Postgres {
 // have no types: the function's signature gives them, as it does for PostgREST. The limit is set apart because that of the
 // function itself begins to count with the next statement.
 func (p *Postgres) Call(ctx context.Context, function string, args map[string]any, into any) error {
+	args, err := checked(function, args)
+	if err != nil {
+		return err
+	}
 	names := slices.Sorted(maps.Keys(args))
 	values := make([][]byte, len(names))
 	list := make([]string, len(names))

@@ -61,7 +61,9 @@ func NewPostgREST(projectURL, serviceKey string) (*PostgREST, error) {
 		ResponseHeaderTimeout: callTimeout,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   8,
-		IdleConnTimeout:       60 * time.Second,
+		// Gateways end theirs after a minute or more: a call on a connection that has just ended is one whose outcome
+		// nobody knows.
+		IdleConnTimeout: 30 * time.Second,
 	}
 	return &PostgREST{
 		base:   strings.TrimRight(u.String(), "/") + "/rest/v1/rpc/",
@@ -81,6 +83,10 @@ func (p *PostgREST) Close() { p.client.CloseIdleConnections() }
 // Call posts the arguments. From the moment that a connection is there, an error leaves the outcome open: how much of the
 // request had been written is not told.
 func (p *PostgREST) Call(ctx context.Context, function string, args map[string]any, into any) error {
+	args, err := checked(function, args)
+	if err != nil {
+		return err
+	}
 	body, err := json.Marshal(args)
 	if err != nil {
 		return fmt.Errorf("%s: %w", function, err)
