@@ -49,6 +49,9 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
+// MarshalText is String.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Mode is the state as nodes and answers report it.
 func (s State) Mode() contracts.ReplicationMode { return modes[s] }
 

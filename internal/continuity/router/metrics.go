@@ -17,11 +17,10 @@ const (
 )
 
 type metrics struct {
-	reads       *prometheus.CounterVec
-	writes      *prometheus.CounterVec
-	probes      *prometheus.CounterVec
-	shadows     *prometheus.CounterVec
-	snapshotAge prometheus.Gauge
+	reads   *prometheus.CounterVec
+	writes  *prometheus.CounterVec
+	probes  *prometheus.CounterVec
+	shadows *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer, r *Router) *metrics {
@@ -42,12 +41,8 @@ func newMetrics(registerer prometheus.Registerer, r *Router) *metrics {
 			Name: "continuity_shadow_total",
 			Help: "What would have been done with calls that failed, while the router only looks on.",
 		}, []string{"would"}),
-		snapshotAge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "continuity_snapshot_freshness_seconds",
-			Help: "Age of the snapshot that was read last.",
-		}),
 	}
-	registerer.MustRegister(m.reads, m.writes, m.probes, m.shadows, m.snapshotAge,
+	registerer.MustRegister(m.reads, m.writes, m.probes, m.shadows,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "continuity_circuit_state",
 			Help: "0 PRIMARY, 1 DEGRADED, 2 RECOVERING.",

@@ -27,12 +27,21 @@ func (r *Router) acquire(ctx context.Context) (breaker.Permit, bool) {
 	return breaker.Permit{}, false
 }
 
-// Observe does what a call would do to the breaker, and nothing else: it makes
-// the transitions that are due and starts the probe that is.
+// Observe asks the primary for its health, as the breaker lets it: while the
+// circuit is open it only makes the transitions that are due, and starts the
+// probe that is. So an edge without traffic notices an outage and its end, and
+// the primary hears of the edges that reach it.
 func (r *Router) Observe(ctx context.Context) {
-	if permit, ok := r.acquire(ctx); ok {
-		permit.Ignore()
+	permit, ok := r.acquire(ctx)
+	if !ok {
+		return
 	}
+	fence, err := ask(ctx, r, r.opts.ReadTimeout, permit, r.opts.Primary.Health)
+	if err != nil {
+		r.log.InfoContext(ctx, "primary is not well", "error", err)
+		return
+	}
+	r.fence.observe(fence)
 }
 
 func (r *Router) probe(ctx context.Context, permit breaker.Permit) {

@@ -83,38 +83,39 @@ func TestReadWithoutSnapshot(t *testing.T) {
 // TestWhatIsAFailure is the table of what opens the breaker.
 func TestWhatIsAFailure(t *testing.T) {
 	t.Parallel()
+	const asItIs = contracts.ErrorCode("")
 	for _, c := range []struct {
-		err    error
-		opens  bool
-		answer bool // The caller gets it as it is.
+		err   error
+		opens bool
+		code  contracts.ErrorCode // What the caller is told.
 	}{
-		{errRefused, true, false},
-		{context.DeadlineExceeded, true, false},
-		{fmt.Errorf("read: %w", context.DeadlineExceeded), true, false},
-		{context.Canceled, true, false}, // Of the primary's side: no client has hung up.
-		{continuity.ErrUnavailable, true, false},
-		{continuity.ErrOutcomeUnknown, true, false},
-		{errors.New("502 from a proxy"), true, false},
+		{errRefused, true, contracts.CodeSnapshotMiss},
+		{context.DeadlineExceeded, true, contracts.CodeSnapshotMiss},
+		{fmt.Errorf("read: %w", context.DeadlineExceeded), true, contracts.CodeSnapshotMiss},
+		{context.Canceled, true, contracts.CodeSnapshotMiss}, // Of the primary's side: no client has hung up.
+		{continuity.ErrUnavailable, true, contracts.CodeSnapshotMiss},
+		{continuity.ErrOutcomeUnknown, true, contracts.CodeSnapshotMiss},
+		{errors.New("502 from a proxy"), true, contracts.CodeSnapshotMiss},
 
-		{router.ErrNotFound, false, true},
-		{&router.RefusedError{Status: 409, Code: "conflict"}, false, true},
-		{fmt.Errorf("read: %w", &router.RefusedError{Status: 400, Code: "bad"}), false, true},
-		{continuity.ErrKeyReused, false, true},
-		{continuity.ErrInvalid, false, true},
-		{continuity.ErrPayloadTooLarge, false, true},
-		{continuity.ErrUnknownCommand, false, true},
-		{continuity.ErrNotOpen, false, true},
-		{continuity.ErrSealed, false, true},
-		{continuity.ErrNotYet, false, true},
-		{&continuity.StaleEpochError{Current: 7}, false, true},
+		{router.ErrNotFound, false, asItIs},
+		{router.ErrDenied, false, contracts.CodePrimaryFailure},
+		{&router.RefusedError{Status: 409, Code: "conflict"}, false, asItIs},
+		{fmt.Errorf("read: %w", &router.RefusedError{Status: 400, Code: "bad"}), false, asItIs},
+		{continuity.ErrKeyReused, false, contracts.CodeInvalidCommand},
+		{continuity.ErrInvalid, false, contracts.CodeInvalidCommand},
+		{continuity.ErrPayloadTooLarge, false, contracts.CodePayloadTooLarge},
+		{continuity.ErrUnknownCommand, false, asItIs},
+		{continuity.ErrNotOpen, false, asItIs},
+		{continuity.ErrSealed, false, asItIs},
+		{continuity.ErrNotYet, false, asItIs},
+		{&continuity.StaleEpochError{Current: 7}, false, asItIs},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.primary.becomes(func(context.Context, string) error { return c.err })
 			for range breaker.DefaultFailureThreshold {
-				_, err := w.Read(t.Context(), "menu")
-				if err == nil || errors.Is(err, c.err) && c.answer != (codeOf(err) == "") {
+				if _, err := w.Read(t.Context(), "menu"); !errors.Is(err, c.err) || codeOf(err) != c.code {
 					t.Errorf("error %v", err)
 				}
 			}

@@ -10,8 +10,12 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 )
 
-// ErrNotFound: the primary has nothing under the key. It is an answer.
+// ErrNotFound is the answer of a primary that has nothing under the key.
 var ErrNotFound = errors.New("the primary has nothing under this key")
+
+// ErrDenied is the answer of a primary that does not know the edge's token. It
+// does not pass by itself, and the command is not to blame.
+var ErrDenied = errors.New("the primary does not accept this edge's token")
 
 // RefusedError is a refusal by the primary itself, for a reason of its domain.
 type RefusedError struct {
@@ -51,6 +55,7 @@ const (
 // answers are the errors that only a primary that works can give.
 var answers = []error{
 	ErrNotFound,
+	ErrDenied,
 	continuity.ErrKeyReused,
 	continuity.ErrInvalid,
 	continuity.ErrPayloadTooLarge,
@@ -111,10 +116,12 @@ func refusePrimary(err error) *Refusal {
 	return r
 }
 
-// refuseCommand is about a command that is wrong by itself, wherever that was
-// found out.
-func refuseCommand(err error) (*Refusal, bool) {
+// refuse is about a command that is wrong by itself, wherever that was found
+// out, and about a primary that does not know this edge.
+func refuse(err error) (*Refusal, bool) {
 	switch {
+	case errors.Is(err, ErrDenied):
+		return &Refusal{Code: contracts.CodePrimaryFailure, RetryAfter: retryLater, Err: err}, true
 	case errors.Is(err, continuity.ErrPayloadTooLarge):
 		return &Refusal{Code: contracts.CodePayloadTooLarge, Err: err}, true
 	case errors.Is(err, continuity.ErrInvalid), errors.Is(err, continuity.ErrKeyReused):

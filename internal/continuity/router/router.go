@@ -77,9 +77,10 @@ type Fence interface {
 const (
 	DefaultReadTimeout  = 1500 * time.Millisecond
 	DefaultWriteTimeout = 3 * time.Second
-	// DefaultHostedTimeout is longer than the statement timeout of the hosted
-	// functions: a call that Postgres gives up on has an answer.
-	DefaultHostedTimeout = 6 * time.Second
+	// DefaultHostedTimeout is longer than it takes to connect and the statement
+	// timeout of the hosted functions: a call that Postgres gives up on has an
+	// answer.
+	DefaultHostedTimeout = 9 * time.Second
 	// DefaultSealPatience is how long a seal may last before the edge asks to
 	// have it broken. A seal takes less than two seconds.
 	DefaultSealPatience = 5 * time.Second
@@ -203,6 +204,9 @@ func (r *Router) Read(ctx context.Context, key string) (View, error) {
 		r.metrics.reads.WithLabelValues(sourcePrimary).Inc()
 		return View{Data: data, Mode: contracts.ModePrimary}, nil
 	case judge(err) != failed:
+		if refusal, ok := refuse(err); ok {
+			return View{}, refusal
+		}
 		return View{}, fmt.Errorf("read %q: %w", key, err)
 	case r.observes():
 		r.metrics.shadow("snapshot", r.opts.Shadow)
@@ -236,7 +240,6 @@ func (r *Router) readSnapshot(ctx context.Context, key string, mode contracts.Re
 		}
 	}
 	r.metrics.reads.WithLabelValues(sourceSnapshot).Inc()
-	r.metrics.snapshotAge.Set(snapshot.Age.Seconds())
 	return View{
 		Data:       snapshot.Payload,
 		Stale:      true,

@@ -50,7 +50,8 @@ func (r *Router) Write(ctx context.Context, cmd continuity.Command) (Written, er
 	}
 	w := write{Router: r, cmd: cmd}
 	if !w.mayBeDirect() {
-		r.Observe(ctx) // A way that does not lead to the primary still finds out that it is back.
+		// A way that does not lead to the primary still finds out that it is back.
+		r.acquire(ctx)
 	}
 	for range maxTurns {
 		done, err := w.turn(ctx)
@@ -130,7 +131,7 @@ func (w *write) direct(ctx context.Context, permit breaker.Permit) (done bool, e
 	case fenced(err):
 		return false, w.fencedOff(ctx, err)
 	case judge(err) != failed:
-		if refusal, ok := refuseCommand(err); ok {
+		if refusal, ok := refuse(err); ok {
 			return false, refusal
 		}
 		return false, err
@@ -204,7 +205,7 @@ func (w *write) enqueue(ctx context.Context) (done bool, err error) {
 	case ctx.Err() != nil:
 		return false, err
 	}
-	if refusal, ok := refuseCommand(err); ok {
+	if refusal, ok := refuse(err); ok {
 		return false, refusal
 	}
 	return false, w.queueFailure(err)
