@@ -17,11 +17,13 @@ import (
 	"github.com/rollingd/rollingd/internal/api"
 	"github.com/rollingd/rollingd/internal/archive"
 	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/crew"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/guard"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/rotation"
+	"github.com/rollingd/rollingd/internal/run"
 	"github.com/rollingd/rollingd/migrations"
 )
 
@@ -80,12 +82,15 @@ func (a *App) Start(ctx context.Context) (err error) {
 	}
 	a.onStop("postgres", func(ctx context.Context) error { return within(ctx, pool.Close) })
 
-	applied, err := pg.Migrate(ctx, pool, migrations.Primary())
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	for _, m := range applied {
-		logger.InfoContext(ctx, "migration applied", "migration", m.Name)
+	// The queue of the continuity plane is this database's, too, for the units of runs.
+	for _, set := range []pg.Migrations{migrations.Primary(), migrations.Hosted()} {
+		applied, err := pg.Migrate(ctx, pool, set)
+		if err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+		for _, m := range applied {
+			logger.InfoContext(ctx, "migration applied", "migration", m.Name)
+		}
 	}
 
 	couchdb, err := couch.New(couch.Options{URL: opts.CouchURL})
@@ -126,12 +131,26 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Silence: opts.DeviceSilence,
 		Workers: opts.Workers,
 	})
+	crews := crew.New(crew.Options{
+		Pool: pool,
+		Name: holder(),
+		Units: map[string]run.Unit{
+			rotation.Name: rotator.Unit,
+			guard.Name:    drops.Unit,
+			archive.Name:  archiver.Unit,
+		},
+		Workers: opts.Workers,
+		Lease:   opts.LeaseTTL,
+		Logger:  logger,
+		Metrics: metrics,
+	})
 	crons, err := cron.New(cron.Options{
 		Pool:      pool,
 		Leases:    leases,
 		Logger:    logger,
 		Metrics:   metrics,
 		NoCatchUp: opts.NoCatchUp,
+		Share:     crews.Share,
 	}, jobs(pool, rotator, drops, archiver)...)
 	if err != nil {
 		return err
@@ -165,6 +184,10 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if plane != nil {
 		// Feeds would keep the HTTP server from shutting down.
 		a.onStop("device feeds", plane.shut)
+	}
+	a.onStop("crew", crews.Stop)
+	if err := crews.Start(ctx); err != nil {
+		return err
 	}
 	crons.Start()
 	a.onStop("crons", crons.Stop)

@@ -28,7 +28,7 @@ func jobs(pool *pgxpool.Pool, rotator *rotation.Rotator, drops *guard.Guard, arc
 			Run: rotator.Run,
 		},
 		{
-			Name:        "rolling-db-drop-eval",
+			Name:        guard.Name,
 			Description: "evaluates the three locks, archives, seals and drops day databases; companies with rollingDb, the drop with rollingDbDrop",
 			Schedule:    guard.Schedule,
 			PerZone:     true,
@@ -37,7 +37,7 @@ func jobs(pool *pgxpool.Pool, rotator *rotation.Rotator, drops *guard.Guard, arc
 			Run:         drops.Run,
 		},
 		{
-			Name:        "archive",
+			Name:        archive.Name,
 			Description: "copies finished documents to Postgres; all companies",
 			Schedule:    "0 4 * * *",
 			PerZone:     true,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +18,10 @@ import (
 	"github.com/rollingd/rollingd/internal/run"
 )
 
-// Run is the job "archive": it archives each day database from ACTIVE to
+// Name of the cron.
+const Name = "archive"
+
+// Run is the job: it archives each day database from ACTIVE to
 // DROPPABLE, and the legacy databases of tenants whose devices are not routed.
 // Each database is archived under its own lease; one that fails is in the report
 // and stops no other. One without news costs two requests, no write and no lease.
@@ -28,15 +33,7 @@ func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 	if !r.DryRun {
 		a.monthsAhead(ctx)
 	}
-	restaurants, err := daydb.Restaurants(ctx, a.pool)
-	if err != nil {
-		return err
-	}
-	company, err := flags.All(ctx, a.pool)
-	if err != nil {
-		return err
-	}
-	over, err := handovers(ctx, a.pool)
+	restaurants, company, over, err := a.tenants(ctx)
 	if err != nil {
 		return err
 	}
@@ -53,29 +50,114 @@ func (a *Archiver) Run(ctx context.Context, r run.Run) error {
 	for _, reg := range restaurants {
 		inScope[reg.Restaurant] = r.Scope.Covers(reg.Restaurant) && (r.Zone == "" || r.Zone == reg.Timezone)
 	}
+	databases := make(map[string]func(context.Context, run.Run))
+	for _, l := range legacies(restaurants, company, over, r.Report) {
+		if l.anyIn(inScope) {
+			databases[l.db] = func(ctx context.Context, r run.Run) { a.legacyUnit(ctx, r, l) }
+		}
+	}
+	var todo []daydb.DayDB
+	for _, day := range days {
+		if inScope[day.Restaurant] {
+			todo = append(todo, day)
+		}
+	}
+	if r.Share != nil {
+		// What is quiet costs two requests, and less than to hand it to another.
+		todo = a.withNews(ctx, r, todo)
+	}
+	for _, day := range todo {
+		databases[day.Name] = func(ctx context.Context, r run.Run) { a.dayUnit(ctx, r, day) }
+	}
+	return r.Each(ctx, a.workers, slices.Sorted(maps.Keys(databases)), func(ctx context.Context, r run.Run, db string) {
+		databases[db](ctx, r)
+	})
+}
+
+// tenants returns what decides from where a restaurant is archived.
+func (a *Archiver) tenants(ctx context.Context) ([]daydb.Registration, map[string]flags.Flags, map[daydb.Restaurant]handover, error) {
+	restaurants, err := daydb.Restaurants(ctx, a.pool)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	company, err := flags.All(ctx, a.pool)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	over, err := handovers(ctx, a.pool)
+	return restaurants, company, over, err
+}
+
+// Unit archives one database of a run: a day's, or a legacy one.
+func (a *Archiver) Unit(ctx context.Context, r run.Run, db string) {
+	if _, err := daydb.ParseName(a.env, db); err == nil {
+		day, err := daydb.Load(ctx, a.pool, db)
+		if err != nil {
+			a.runOne(ctx, r, db, daydb.Restaurant{}, func() error { return err })
+			return
+		}
+		a.dayUnit(ctx, r, day)
+		return
+	}
+	l, err := a.legacyOf(ctx, db)
+	if err != nil {
+		a.runOne(ctx, r, db, daydb.Restaurant{}, func() error { return err })
+		return
+	}
+	if l != nil {
+		a.legacyUnit(ctx, r, *l)
+	}
+}
+
+func (a *Archiver) dayUnit(ctx context.Context, r run.Run, day daydb.DayDB) {
+	a.runOne(ctx, r, day.Name, day.Restaurant, func() error { return a.runDay(ctx, r, day) })
+}
+
+func (a *Archiver) legacyUnit(ctx context.Context, r run.Run, l legacy) {
+	l = l.within(r.Scope)
+	a.runOne(ctx, r, l.db, daydb.Restaurant{}, func() error { return a.runLegacy(ctx, r, l) })
+}
+
+// legacyOf returns a legacy database as it is now, nil if nothing is archived
+// from it any more.
+func (a *Archiver) legacyOf(ctx context.Context, db string) (*legacy, error) {
+	restaurants, company, over, err := a.tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A zone that is unknown was reported when the run was planned.
+	for _, l := range legacies(restaurants, company, over, &run.Report{}) {
+		if l.db == db {
+			return &l, nil
+		}
+	}
+	return nil, nil
+}
+
+// withNews leaves out the days that are quiet.
+func (a *Archiver) withNews(ctx context.Context, r run.Run, days []daydb.DayDB) []daydb.DayDB {
+	quiet := make([]bool, len(days))
 	var group errgroup.Group
 	group.SetLimit(a.workers)
-	for _, l := range legacies(restaurants, company, over, r.Report) {
-		if !l.anyIn(inScope) {
-			continue
-		}
-		l = l.within(r.Scope)
+	for i, day := range days {
 		group.Go(func() error {
-			a.runOne(ctx, r, l.db, daydb.Restaurant{}, func() error { return a.runLegacy(ctx, r, l) })
-			return nil
+			s, err := findSource(ctx, a.pool, identityOf(day))
+			if err == nil {
+				quiet[i], err = a.quietDay(ctx, r, s, day)
+			}
+			return err
 		})
 	}
-	for _, day := range days {
-		if !inScope[day.Restaurant] {
-			continue
+	_ = group.Wait() // Whoever archives a database meets its error again, and reports it.
+	var left []daydb.DayDB
+	for i, day := range days {
+		if quiet[i] {
+			r.Report.Add("databases", 1)
+		} else {
+			left = append(left, day)
 		}
-		group.Go(func() error {
-			a.runOne(ctx, r, day.Name, day.Restaurant, func() error { return a.runDay(ctx, r, day) })
-			return nil
-		})
 	}
-	_ = group.Wait() // Each has reported its own failure.
-	return context.Cause(ctx)
+	return left
 }
 
 // archivedStates are those of days that may have something new to archive.
@@ -125,14 +207,8 @@ func (a *Archiver) runDay(ctx context.Context, r run.Run, day daydb.DayDB) error
 	if err != nil {
 		return err
 	}
-	info, err := a.couch.Info(ctx, day.Name)
-	if err != nil {
+	if quiet, err := a.quietDay(ctx, r, s, day); quiet || err != nil {
 		return a.unlessDropped(ctx, day, err)
-	}
-	if day.InstanceStartTime != nil && *day.InstanceStartTime == info.InstanceStartTime {
-		if quiet, err := a.quiet(ctx, r, s, info); quiet || err != nil {
-			return err
-		}
 	}
 	if r.DryRun {
 		if _, err := a.checkIncarnation(ctx, day); err != nil {
@@ -146,6 +222,15 @@ func (a *Archiver) runDay(ctx context.Context, r run.Run, day daydb.DayDB) error
 		return err
 	})
 	return a.unlessDropped(ctx, day, err)
+}
+
+// quietDay reports whether nothing has happened to a day since it was archived.
+func (a *Archiver) quietDay(ctx context.Context, r run.Run, s *source, day daydb.DayDB) (bool, error) {
+	info, err := a.couch.Info(ctx, day.Name)
+	if err != nil || day.InstanceStartTime == nil || *day.InstanceStartTime != info.InstanceStartTime {
+		return false, err
+	}
+	return a.quiet(ctx, r, s, info)
 }
 
 // unlessDropped forgives that a database is gone when its drop was under way.

@@ -67,6 +67,9 @@ type Options struct {
 	// NoCatchUp leaves out scheduled times that were missed by more than a few
 	// minutes.
 	NoCatchUp bool
+	// Share returns what has the units of a job done by all replicas, for
+	// run.Run.Share; nil has each run done where it was started.
+	Share func(job string) func(ctx context.Context, r run.Run, keys []string) error
 }
 
 // Registry holds the jobs and runs them between Start and Stop.
@@ -76,6 +79,7 @@ type Registry struct {
 	logger  *slog.Logger
 	metrics *metrics
 	catchUp bool
+	share   func(job string) func(ctx context.Context, r run.Run, keys []string) error
 
 	jobs   []Job
 	byName map[string]Job
@@ -100,6 +104,7 @@ func New(opts Options, jobs ...Job) (*Registry, error) {
 		logger:   opts.Logger,
 		metrics:  newMetrics(opts.Metrics),
 		catchUp:  !opts.NoCatchUp,
+		share:    opts.Share,
 		byName:   make(map[string]Job),
 		zones:    newZones(opts.Logger),
 		launch:   make(chan func(context.Context)),

@@ -147,6 +147,9 @@ func (r *Registry) execute(ctx context.Context, lease fence.Lease, job Job, row 
 		Lease:  lease,
 		Report: report,
 	}
+	if r.share != nil && !row.DryRun {
+		todo.Share = r.share(job.Name)
+	}
 	if row.Zone != nil && job.PerZone {
 		todo.Zone = *row.Zone
 	}

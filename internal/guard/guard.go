@@ -22,6 +22,9 @@ import (
 	"github.com/rollingd/rollingd/internal/run"
 )
 
+// Name of the cron.
+const Name = "rolling-db-drop-eval"
+
 // Schedule is when the guard runs, in each restaurant's own zone.
 const Schedule = "0 4 * * *"
 
@@ -120,6 +123,7 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 
 	var (
 		quiet  confirmations
+		due    dueDays
 		groups errgroup.Group
 	)
 	groups.SetLimit(max(g.Workers, 1))
@@ -133,8 +137,12 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 				return nil
 			}
 			r.Report.Add("evaluated", 1)
-			if err := g.look(ctx, r, d, todays[zone], unsynced[d.ID], &quiet); err != nil {
+			isDue, err := g.look(ctx, r, d, todays[zone], unsynced[d.ID], &quiet)
+			if err != nil {
 				g.failed(r, d, err)
+			}
+			if isDue {
+				due.add(d.Name)
 			}
 			return nil
 		})
@@ -146,10 +154,39 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 	if err := quiet.flush(ctx, g.Pool, r.DryRun); err != nil {
 		return err
 	}
+	if err := r.Each(ctx, g.Workers, due.names, g.Unit); err != nil {
+		return err
+	}
 	if r.Scope.CompanyID == "" && r.Scope.RestaurantID == "" {
 		return g.findGhosts(ctx, r)
 	}
 	return nil
+}
+
+// Unit evaluates one day, under its lease, and takes the step that follows.
+func (g *Guard) Unit(ctx context.Context, r run.Run, name string) {
+	d, err := daydb.Load(ctx, g.Pool, name)
+	if err != nil {
+		r.Report.Fail(run.Failure{DBName: name, Step: "evaluate", Error: err.Error()})
+		return
+	}
+	if err := g.evaluateOne(ctx, r, d); err != nil {
+		g.failed(r, d, err)
+	}
+}
+
+func (g *Guard) evaluateOne(ctx context.Context, r run.Run, d daydb.DayDB) error {
+	reg, err := daydb.LoadRestaurant(ctx, g.Pool, d.Restaurant)
+	if err != nil {
+		return err
+	}
+	todays, err := g.todays(ctx, r, []daydb.Registration{reg})
+	if err != nil {
+		return err
+	}
+	return g.Leases.HoldWait(ctx, archive.LeaseName(d.Name), leaseWait, func(ctx context.Context, lease fence.Lease) error {
+		return g.step(ctx, r, d.Name, todays[reg.Timezone], lease)
+	})
 }
 
 func idsOf(days []daydb.DayDB) []int64 {
@@ -213,6 +250,18 @@ func at(step string, err error) error {
 		return nil
 	}
 	return &stepError{step: step, err: err}
+}
+
+// dueDays collects the days that are to be evaluated.
+type dueDays struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (d *dueDays) add(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names = append(d.names, name)
 }
 
 // confirmations collects the evaluations that a run found unchanged, to write

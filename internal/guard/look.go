@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/rollingd/rollingd/internal/archive"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
@@ -17,46 +16,40 @@ import (
 	"github.com/rollingd/rollingd/internal/run"
 )
 
-// look evaluates one day and takes the step that follows, at most one a night.
+// look reports whether a day is to be evaluated.
 //
 // A day that has not changed since its last green evaluation, and for which
 // nothing is due, costs two small requests and no lease.
 func (g *Guard) look(
 	ctx context.Context, r run.Run, d daydb.DayDB, today daydb.Day, unsynced []daydb.Unsynced, quiet *confirmations,
-) error {
+) (due bool, err error) {
 	last, err := latest(ctx, g.Pool, d.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	unchanged, err := g.unchanged(ctx, d, last)
 	if err != nil {
-		return at("compare with the last evaluation", err)
+		return false, at("compare with the last evaluation", err)
 	}
 	f, err := flags.Load(ctx, g.Pool, d.CompanyID)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if unchanged {
-		e := g.reuse(*last, d, f, today, unsynced)
-		if r.DryRun {
-			g.foresee(r, d, e)
-			return nil
+	switch {
+	case r.DryRun:
+		if !unchanged {
+			r.Report.Add("changed_since_last_evaluation", 1)
 		}
-		if !g.due(d, e) {
-			quiet.add(last.ID)
-			r.Report.Add("unchanged", 1)
-			return nil
-		}
-	} else if r.DryRun {
-		r.Report.Add("changed_since_last_evaluation", 1)
 		if last != nil {
 			g.foresee(r, d, g.reuse(*last, d, f, today, unsynced))
 		}
-		return nil
+		return false, nil
+	case unchanged && !g.due(d, g.reuse(*last, d, f, today, unsynced)):
+		quiet.add(last.ID)
+		r.Report.Add("unchanged", 1)
+		return false, nil
 	}
-	return g.Leases.HoldWait(ctx, archive.LeaseName(d.Name), leaseWait, func(ctx context.Context, lease fence.Lease) error {
-		return g.step(ctx, r, d.Name, today, lease)
-	})
+	return true, nil
 }
 
 // unchanged reports whether CouchDB says of the database what it said at the

@@ -30,8 +30,9 @@ import (
 func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 	candidates := make(map[string][]*member)
 	unfit := make(map[string]bool)
+	broken := failed(r.Report)
 	for _, m := range fleet {
-		if m.failed() {
+		if broken[m.Restaurant] {
 			unfit[m.CompanyID] = true
 		}
 		if !m.routed {
@@ -109,7 +110,7 @@ func (ro *Rotator) ready(ctx context.Context, r run.Run, company string) ([]*mem
 	var members []*member
 	for _, reg := range registrations {
 		if reg.CompanyID == company && reg.Active {
-			members = append(members, &member{Registration: reg, hasCore: true, log: failureLog{report: r.Report}})
+			members = append(members, &member{Registration: reg, hasCore: true, report: r.Report})
 		}
 	}
 	return members, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/flags"
@@ -28,21 +27,12 @@ type member struct {
 	// nothing is copied into it: documents in a database that was created and not
 	// yet secured would make it look like somebody else's.
 	hasCore bool
-	log     failureLog
+	report  *run.Report
 }
 
-// failureLog notes the failures of one restaurant in the report of the run.
-type failureLog struct {
-	mu     sync.Mutex
-	report *run.Report
-	n      int
-}
-
+// fail notes a failure of the restaurant.
 func (m *member) fail(step, db string, err error) {
-	m.log.mu.Lock()
-	defer m.log.mu.Unlock()
-	m.log.n++
-	m.log.report.Fail(run.Failure{
+	m.report.Fail(run.Failure{
 		CompanyID:    m.CompanyID,
 		RestaurantID: m.RestaurantID,
 		DBName:       db,
@@ -51,11 +41,13 @@ func (m *member) fail(step, db string, err error) {
 	})
 }
 
-// failed reports whether anything went wrong for the restaurant in this run.
-func (m *member) failed() bool {
-	m.log.mu.Lock()
-	defer m.log.mu.Unlock()
-	return m.log.n > 0
+// failed returns the restaurants for which anything went wrong in a run.
+func failed(report *run.Report) map[daydb.Restaurant]bool {
+	restaurants := make(map[daydb.Restaurant]bool)
+	for _, f := range report.Failures() {
+		restaurants[daydb.Restaurant{CompanyID: f.CompanyID, RestaurantID: f.RestaurantID}] = true
+	}
+	return restaurants
 }
 
 // fleet returns the restaurants that a run is about.
@@ -77,7 +69,7 @@ func (ro *Rotator) fleet(ctx context.Context, r run.Run) ([]*member, error) {
 		fleet = append(fleet, &member{
 			Registration: reg,
 			routed:       f.DeviceRouted,
-			log:          failureLog{report: r.Report},
+			report:       r.Report,
 		})
 	}
 	return fleet, nil

@@ -3,6 +3,7 @@ package rotation
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,10 +11,32 @@ import (
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
+	"github.com/rollingd/rollingd/internal/flags"
 	"github.com/rollingd/rollingd/internal/manifest"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/run"
 )
+
+// Unit takes steps 1 to 4 for one restaurant of a run, company/restaurant.
+func (ro *Rotator) Unit(ctx context.Context, r run.Run, key string) {
+	company, restaurant, _ := strings.Cut(key, "/")
+	m := &member{
+		Registration: daydb.Registration{Restaurant: daydb.Restaurant{CompanyID: company, RestaurantID: restaurant}},
+		report:       r.Report,
+	}
+	reg, err := daydb.LoadRestaurant(ctx, ro.pool, m.Restaurant)
+	if err == nil {
+		m.Registration = reg
+		var f flags.Flags
+		f, err = flags.Load(ctx, ro.pool, company)
+		m.routed = f.DeviceRouted
+	}
+	if err != nil {
+		m.fail(stepPlan, "", pg.Translate(err))
+		return
+	}
+	ro.rotate(ctx, r, m)
+}
 
 // rotate takes steps 1 to 4 for one restaurant, under its lease.
 func (ro *Rotator) rotate(ctx context.Context, r run.Run, m *member) {
@@ -101,7 +124,9 @@ func (w *work) rotate(ctx context.Context) {
 	if haveCore && err != nil {
 		w.m.fail(stepManifest, "", err)
 	}
-	w.m.hasCore = haveCore && err == nil
+	if w.m.hasCore = haveCore && err == nil; w.m.hasCore {
+		w.run.Report.Reach(w.m.String())
+	}
 	w.record(ctx, published)
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/couch"
@@ -187,17 +186,20 @@ func (ro *Rotator) Run(ctx context.Context, r run.Run) error {
 	}
 	r.Report.Add(countRestaurants, int64(len(fleet)))
 
-	var group errgroup.Group
-	group.SetLimit(ro.workers)
+	byKey := make(map[string]*member, len(fleet))
+	keys := make([]string, 0, len(fleet))
 	for _, m := range fleet {
-		group.Go(func() error {
-			ro.rotate(ctx, r, m)
-			return nil
-		})
+		byKey[m.String()] = m
+		keys = append(keys, m.String())
 	}
-	_ = group.Wait() // Failures are in the report.
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	err = r.Each(ctx, ro.workers, keys, func(ctx context.Context, r run.Run, key string) { ro.rotate(ctx, r, byKey[key]) })
+	if err != nil {
+		return err
+	}
+	for _, key := range r.Report.Result().Reached {
+		if m := byKey[key]; m != nil {
+			m.hasCore = true // Maybe another replica has seen to it.
+		}
 	}
 	ro.copyFromLegacy(ctx, r, warmAndLate(fleet))
 	ro.cutOver(ctx, r, fleet)

@@ -2,8 +2,12 @@
 package run
 
 import (
+	"context"
 	"maps"
+	"slices"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
@@ -37,6 +41,34 @@ type Run struct {
 	Lease fence.Lease
 	// Report collects what the run did.
 	Report *Report
+	// Share has units of the run done by all replicas, and returns when each has
+	// ended; nil does them here.
+	Share func(ctx context.Context, r Run, keys []string) error
+}
+
+// Unit is the part of a run that belongs to one database or restaurant, which
+// the key names. It may be done again, when the replica that did it has died,
+// and reports its own failures.
+type Unit func(ctx context.Context, r Run, key string)
+
+// Each does a unit for each key: up to limit at a time here, or wherever Share
+// has them done. Its error is why they could not be done.
+func (r Run) Each(ctx context.Context, limit int, keys []string, unit Unit) error {
+	if r.Share != nil && len(keys) > 0 {
+		return r.Share(ctx, r, keys)
+	}
+	var group errgroup.Group
+	group.SetLimit(max(limit, 1))
+	for _, key := range keys {
+		group.Go(func() error {
+			if ctx.Err() == nil {
+				unit(ctx, r, key)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // Units report their failures.
+	return context.Cause(ctx)
 }
 
 // Mark returns how the run signs what it writes to the ledger under a lease.
@@ -65,53 +97,65 @@ type Change struct {
 // Report collects the counters, changes and failures of a run. It is safe for
 // concurrent use; the zero Report is empty.
 type Report struct {
-	mu       sync.Mutex
-	counters map[string]int64
-	changes  []Change
-	failures []Failure
+	mu   sync.Mutex
+	held Result
+}
+
+// Result is what a report holds.
+type Result struct {
+	Counters map[string]int64 `json:"counters,omitempty"`
+	Changes  []Change         `json:"changes,omitempty"`
+	Failures []Failure        `json:"failures,omitempty"`
+	// Reached are the keys of units that came to their goal.
+	Reached []string `json:"reached,omitempty"`
 }
 
 // Add adds n to a counter.
 func (r *Report) Add(counter string, n int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counters == nil {
-		r.counters = make(map[string]int64)
-	}
-	r.counters[counter] += n
+	r.Merge(Result{Counters: map[string]int64{counter: n}})
 }
 
 // Fail notes a failure.
-func (r *Report) Fail(f Failure) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures = append(r.failures, f)
-}
+func (r *Report) Fail(f Failure) { r.Merge(Result{Failures: []Failure{f}}) }
 
 // Moved notes a move of a day database.
-func (r *Report) Moved(c Change) {
+func (r *Report) Moved(c Change) { r.Merge(Result{Changes: []Change{c}}) }
+
+// Reach notes that a unit came to its goal.
+func (r *Report) Reach(key string) { r.Merge(Result{Reached: []string{key}}) }
+
+// Merge adds what another replica reports.
+func (r *Report) Merge(other Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changes = append(r.changes, c)
+	if r.held.Counters == nil {
+		r.held.Counters = make(map[string]int64)
+	}
+	for counter, n := range other.Counters {
+		r.held.Counters[counter] += n
+	}
+	r.held.Changes = append(r.held.Changes, other.Changes...)
+	r.held.Failures = append(r.held.Failures, other.Failures...)
+	r.held.Reached = append(r.held.Reached, other.Reached...)
+}
+
+// Result returns a copy of all.
+func (r *Report) Result() Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Result{
+		Counters: maps.Clone(r.held.Counters),
+		Changes:  slices.Clone(r.held.Changes),
+		Failures: slices.Clone(r.held.Failures),
+		Reached:  slices.Clone(r.held.Reached),
+	}
 }
 
 // Changes returns a copy of the moves.
-func (r *Report) Changes() []Change {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]Change(nil), r.changes...)
-}
+func (r *Report) Changes() []Change { return r.Result().Changes }
 
 // Counters returns a copy of the counters.
-func (r *Report) Counters() map[string]int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.counters)
-}
+func (r *Report) Counters() map[string]int64 { return r.Result().Counters }
 
 // Failures returns a copy of the failures.
-func (r *Report) Failures() []Failure {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]Failure(nil), r.failures...)
-}
+func (r *Report) Failures() []Failure { return r.Result().Failures }

@@ -1,0 +1,255 @@
+package drain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
+	"github.com/rollingd/rollingd/internal/fence"
+)
+
+// work is one run under one term.
+type work struct {
+	*Drainer
+	lease  fence.Lease
+	term   hosted.Term
+	result *Result
+}
+
+// waitingForReach is for edges that do not reach the primary.
+const waitingForReach = "reach"
+
+func (w *work) run(ctx context.Context) error {
+	f, err := w.settle(ctx)
+	if err != nil {
+		return err
+	}
+	if f.Mode == continuity.Direct {
+		// Nothing is left but what a person has brought back.
+		return w.empty(ctx, f.Epoch, nil)
+	}
+	if f, err = w.begin(ctx, f); err != nil {
+		return err
+	}
+	if f.Mode == continuity.Catchup {
+		if err := w.empty(ctx, f.Epoch, nil); err != nil {
+			return err
+		}
+		if !w.Ready() {
+			w.result.WaitingFor = waitingForReach
+			return nil
+		}
+		sealed, err := w.Fence.Seal(ctx, f.Epoch, w.term)
+		if err != nil {
+			return w.notYet("seal", err)
+		}
+		if f, err = w.adopt(ctx, sealed, "the queue is sealed"); err != nil {
+			return err
+		}
+	}
+	return w.cutover(ctx, f)
+}
+
+// settle makes the primary's copy what the hosted fence is, or begins an epoch
+// above both when they cannot have come apart by themselves.
+func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
+	asOf, err := w.Primary.Clock(ctx)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	// Seen before the hosted fence is read: a later epoch that somebody names in
+	// the meantime is no sign of a restore.
+	local, err := w.Primary.State(ctx)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	state, err := w.Fence.State(ctx)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	restored, err := w.restored(ctx, local.Epoch, local.Seen, state.Fence)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	if restored {
+		if state, err = w.reconcile(ctx, max(local.Epoch, local.Seen), local.Epoch); err != nil {
+			return continuity.Fence{}, err
+		}
+	}
+	if err := w.Primary.Adopt(ctx, state.Fence, asOf, "the hosted fence"); err != nil {
+		return continuity.Fence{}, err
+	}
+	w.result.Fence = state.Fence
+	return state.Fence, nil
+}
+
+// restored reports whether one of the two databases was restored from an older
+// backup. The hosted one was if it is behind. The primary was if it is behind by
+// more than the one epoch that either side may begin without the other, or if
+// it does not hold what the last cutover was granted on.
+func (w *work) restored(ctx context.Context, local, seen continuity.Epoch, f continuity.Fence) (bool, error) {
+	if f.Epoch < seen {
+		return true, nil
+	}
+	if local == 0 || f.Epoch == local {
+		return false, nil
+	}
+	if f.Epoch > local+1 {
+		return true, nil
+	}
+	if f.Mode != continuity.Direct {
+		return false, nil
+	}
+	granted, err := w.granted(ctx, f.Epoch)
+	if err != nil {
+		return false, err
+	}
+	drained, err := w.Primary.Drained(ctx, local)
+	return drained < granted, err
+}
+
+const logPage = 1000
+
+// granted returns how many commands the cutover that began an epoch counted as
+// applied; 0 if a person began it.
+func (w *work) granted(ctx context.Context, epoch continuity.Epoch) (int64, error) {
+	var proof struct {
+		Applied int64 `json:"applied"`
+	}
+	for after := int64(0); ; {
+		flips, err := w.Fence.Log(ctx, after, logPage)
+		if err != nil {
+			return 0, err
+		}
+		for _, flip := range flips {
+			after = flip.ID
+			if flip.Event == "cutover" && flip.Epoch == epoch {
+				if err := json.Unmarshal(flip.Detail, &proof); err != nil {
+					return 0, fmt.Errorf("the proof of the cutover: %w", err)
+				}
+			}
+		}
+		if len(flips) < logPage {
+			return proof.Applied, nil
+		}
+	}
+}
+
+// reconcile begins an epoch above both sides. What was acked in the primary's
+// epoch or later is handed out again, and the inbox knows what it has.
+func (w *work) reconcile(ctx context.Context, above, from continuity.Epoch) (hosted.FenceState, error) {
+	state, err := w.Fence.Reconcile(ctx, from, w.term)
+	for err == nil && state.Epoch <= above {
+		// The primary was told of a later epoch than the fence has begun.
+		state, err = w.Fence.Reconcile(ctx, above, w.term)
+	}
+	if err != nil {
+		return state, fmt.Errorf("reconcile epochs: %w", err)
+	}
+	w.result.Reconciled = true
+	w.Logger.WarnContext(ctx, "epochs reconciled after a restore", "epoch", state.Epoch, "primary_epoch", from)
+	return state, nil
+}
+
+// begin begins the drain, or takes it over.
+func (w *work) begin(ctx context.Context, f continuity.Fence) (continuity.Fence, error) {
+	state, err := w.Fence.BeginCatchup(ctx, f.Epoch, w.term)
+	if errors.Is(err, continuity.ErrLostClaim) {
+		return f, w.behind(ctx, err)
+	}
+	if err != nil {
+		return f, fmt.Errorf("begin the drain of epoch %d: %w", f.Epoch, err)
+	}
+	return w.adopt(ctx, state, "the drain has begun")
+}
+
+// behind settles a term that the hosted fence calls old. If this run holds the
+// lease, nobody has a higher one: then the primary was restored from a backup,
+// and its tokens go on above what the fence has seen. The next run has one.
+func (w *work) behind(ctx context.Context, cause error) error {
+	state, err := w.Fence.State(ctx)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	if state.Term <= w.term {
+		return cause
+	}
+	return errors.Join(cause, w.Primary.RaiseTokens(ctx, int64(state.Term)))
+}
+
+// adopt takes over what a step has made of the fence. The lease of the policy
+// Strict is renewed by reading the fence, not by changing it.
+func (w *work) adopt(ctx context.Context, state hosted.FenceState, reason string) (continuity.Fence, error) {
+	local, err := w.Primary.State(ctx)
+	if err != nil {
+		return state.Fence, err
+	}
+	if err := w.Primary.Adopt(ctx, state.Fence, local.ConfirmedAt, reason); err != nil {
+		return state.Fence, err
+	}
+	w.result.Fence = state.Fence
+	return state.Fence, nil
+}
+
+// cutover drains a sealed queue to its mark, and opens.
+func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
+	if f.HighWaterMark == nil {
+		return fmt.Errorf("%w: sealed without a high-water mark", continuity.ErrDrift)
+	}
+	if err := w.empty(ctx, f.Epoch, f.HighWaterMark); err != nil {
+		return err
+	}
+	drained, err := w.Primary.Drained(ctx, f.Epoch)
+	if err != nil {
+		return err
+	}
+	// Read before the cutover: what it says of the lease is older than the cutover.
+	asOf, err := w.Primary.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	proof, err := w.Fence.Cutover(ctx, f.Epoch, w.term, *f.HighWaterMark, hosted.Attestation{Applied: drained})
+	if err != nil {
+		if reason(err) == "inbox" {
+			// The queue has acks for effects that the primary does not have.
+			_, err = w.reconcile(ctx, f.Epoch, f.Epoch)
+			return err
+		}
+		return w.notYet("cutover", err)
+	}
+	if err := w.Primary.Adopt(ctx, proof.Fence.Fence, asOf, "the cutover"); err != nil {
+		return fmt.Errorf("open after the cutover: %w", err)
+	}
+	w.result.Fence, w.result.Cutover = proof.Fence.Fence, &proof
+	w.Logger.InfoContext(ctx, "cutover", "epoch", proof.Fence.Epoch, "accepted", proof.Accepted,
+		"applied", proof.Applied, "dead", proof.Dead, "sealed", proof.Sealed.Duration())
+	return nil
+}
+
+// notYet makes a refusal of the fence, whose conditions are not met, a result:
+// the next run tries again.
+func (w *work) notYet(step string, err error) error {
+	if errors.Is(err, continuity.ErrNotYet) {
+		w.result.WaitingFor = reason(err)
+		return nil
+	}
+	return fmt.Errorf("%s: %w", step, err)
+}
+
+// reason is why the fence has refused a step, or empty.
+func reason(err error) string {
+	var refusal *hosted.Refusal
+	if !errors.As(err, &refusal) || !errors.Is(err, continuity.ErrNotYet) {
+		return ""
+	}
+	var detail struct {
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal([]byte(refusal.Detail), &detail) != nil || detail.Reason == "" {
+		return "unknown"
+	}
+	return detail.Reason
+}

@@ -1,0 +1,184 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/pg/pgtest"
+)
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	r := w.run(d)
+	if r.Applied != 7 || r.Deduplicated != 1 || r.Dead != 1 || r.Failed+r.Snoozed != 0 || r.Cutover == nil || r.Reconciled || r.Idle() {
+		t.Errorf("%+v", r)
+	}
+	if p := r.Cutover; p == nil || p.Accepted != 9 || p.Applied != 8 || p.Dead != 1 {
+		t.Errorf("proof %+v", p)
+	}
+	w.checkDirect(d, 3)
+	w.checkOutage()
+	w.checkHistory(true)
+	if r := w.run(d); !r.Idle() || r.Fence.Mode != continuity.Direct {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
+// TestFaultsOfHosted breaks each call of the hosted database that an outage
+// takes, one per run: not sent, done but not answered, and the process killed
+// before and behind it.
+func TestFaultsOfHosted(t *testing.T) {
+	t.Parallel()
+	counted := &transport{}
+	w := newWorld(t)
+	w.outage()
+	w.run(w.drainer(counted))
+	calls := counted.n.Load()
+	t.Logf("%d calls", calls)
+	for _, kind := range []string{"not sent", "unanswered", "killed before", "killed behind"} {
+		for n := int64(1); n <= calls; n++ {
+			t.Run(fmt.Sprintf("%s/%02d", kind, n), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.outage()
+				ctx, kill := context.WithCancel(t.Context())
+				defer kill()
+				at := func(broken error, killed bool) func(int64, string) error {
+					return func(i int64, _ string) error {
+						if i != n {
+							return nil
+						}
+						if killed {
+							kill()
+						}
+						return broken
+					}
+				}
+				tr := &transport{}
+				switch kind {
+				case "not sent":
+					tr.before = at(errNotSent, false)
+				case "unanswered":
+					tr.after = at(errUnanswered, false)
+				case "killed before":
+					tr.before = at(errNotSent, true)
+				case "killed behind":
+					tr.after = at(errUnanswered, true)
+				}
+				d := w.drainer(tr)
+				// It may fail, or get by; what matters is the world that it leaves.
+				_, _ = d.RunOnce(ctx)
+				w.checkHistory(false)
+				w.finish(3)
+				w.checkOutage()
+			})
+		}
+	}
+}
+
+// TestFaultsOfPrimary breaks each COMMIT of the primary that an outage takes: it
+// is rolled back, or it is committed and nobody is told.
+func TestFaultsOfPrimary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	w.proxy.OnCommit(func(int64) pgtest.CommitFault { return pgtest.CommitPasses })
+	w.run(d)
+	commits := w.proxy.Commits()
+	t.Logf("%d commits", commits)
+	for name, fault := range map[string]pgtest.CommitFault{"rolled back": pgtest.CommitFails, "unanswered": pgtest.CommitUnanswered} {
+		for n := int64(1); n <= commits; n++ {
+			t.Run(fmt.Sprintf("%s/%02d", name, n), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.outage()
+				d := w.drainer(nil)
+				w.proxy.OnCommit(func(i int64) pgtest.CommitFault {
+					if i == n {
+						return fault
+					}
+					return pgtest.CommitPasses
+				})
+				_, _ = d.RunOnce(t.Context())
+				w.checkHistory(false)
+				w.finish(3)
+				w.checkOutage()
+			})
+		}
+	}
+}
+
+// TestPaused stops a drainer at each call, past its lease and its claims, while a
+// second one finishes. When it goes on, it changes nothing.
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	counted := &transport{}
+	w := newWorld(t)
+	w.outage()
+	w.run(w.drainer(counted))
+	for when, behind := range map[string]bool{"before": false, "behind": true} {
+		for n := int64(1); n <= counted.n.Load(); n++ {
+			t.Run(fmt.Sprintf("%s/%02d", when, n), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.outage()
+				tr := &transport{}
+				pause := func(i int64, _ string) error {
+					if i == n {
+						w.finish(3)
+					}
+					return nil
+				}
+				if behind {
+					tr.after = pause
+				} else {
+					tr.before = pause
+				}
+				d := w.drainer(tr)
+				_, _ = d.RunOnce(t.Context())
+				w.checkDirect(d, 3)
+				w.checkOutage()
+				w.checkHistory(true)
+			})
+		}
+	}
+}
+
+// TestOldTerm has another drainer begin, and no more, while the first one is
+// about to seal or to cut over: the fence refuses the old term.
+func TestOldTerm(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"continuity_seal", "continuity_cutover"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outage()
+			tr := &transport{before: func(_ int64, function string) error {
+				if function != step {
+					return nil
+				}
+				state, err := w.fence.State(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				_, err = w.fence.BeginCatchup(t.Context(), state.Epoch, state.Term+1)
+				return err
+			}}
+			if _, err := w.drainer(tr).RunOnce(t.Context()); !errors.Is(err, continuity.ErrLostClaim) {
+				t.Errorf("with an old term: %v", err)
+			}
+			if state, err := w.fence.State(t.Context()); err != nil || state.Mode == continuity.Direct {
+				t.Errorf("%+v, %v", state, err)
+			}
+			w.finish(3)
+			w.checkOutage()
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package crew
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/internal/run"
+)
+
+const (
+	// enqueuers is how many units are put in at a time.
+	enqueuers = 8
+	// retention is the least that the queue keeps what was acknowledged.
+	retention = 14 * 24 * time.Hour
+)
+
+// Share returns what has the units of a job done by the crew, for run.Run.Share.
+// It returns when each has ended, on whichever replica, and their results are in
+// the run's report; or with the cause of ctx, after which replicas leave out what
+// they have not begun.
+func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []string) error {
+	return func(ctx context.Context, r run.Run, keys []string) error {
+		if err := c.enqueue(ctx, job, r, keys); err != nil {
+			return fmt.Errorf("hand out the units: %w", err)
+		}
+		left := make(map[string]bool, len(keys))
+		for _, key := range keys {
+			left[key] = true
+		}
+		ticker := time.NewTicker(gatherEvery)
+		defer ticker.Stop()
+		for len(left) > 0 {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-ticker.C:
+			}
+			if err := c.gather(ctx, r, left); err != nil {
+				return fmt.Errorf("gather the units: %w", err)
+			}
+		}
+		c.purge(ctx)
+		return nil
+	}
+}
+
+func (c *Crew) enqueue(ctx context.Context, job string, r run.Run, keys []string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(enqueuers)
+	for _, key := range keys {
+		group.Go(func() error {
+			payload, err := json.Marshal(unit{Job: job, Key: key, RunID: r.ID, Actor: r.Actor, Zone: r.Zone, Scope: r.Scope})
+			if err != nil {
+				return err
+			}
+			_, err = c.queue.Enqueue(ctx, continuity.Command{
+				CommandID:      uuid.New(),
+				IdempotencyKey: fmt.Sprintf("run/%d/%s", r.ID, key),
+				CommandType:    commandType(job),
+				AggregateType:  aggregate,
+				AggregateID:    key,
+				Payload:        payload,
+			}, 0)
+			c.look()
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// gather takes in the results that have come, and the units that are dead.
+func (c *Crew) gather(ctx context.Context, r run.Run, left map[string]bool) error {
+	rows, err := c.Pool.Query(ctx, `delete from cron_run_units where run_id = $1 returning key, result`, r.ID)
+	if err != nil {
+		return pg.Translate(err)
+	}
+	var (
+		key    string
+		result run.Result
+	)
+	_, err = pgx.ForEachRow(rows, []any{&key, &result}, func() error {
+		if left[key] {
+			delete(left, key)
+			r.Report.Merge(result)
+		}
+		result = run.Result{}
+		return nil
+	})
+	if err != nil {
+		return pg.Translate(err)
+	}
+	rows, err = c.Pool.Query(ctx, `
+		select aggregate_id, command_id::text, coalesce(last_error, '')
+		from public.continuity_commands
+		where status = 'dead'
+		  and skipped_at is null
+		  and aggregate_type = $1
+		  and payload ->> 'runId' = $2::text`, aggregate, fmt.Sprint(r.ID))
+	if err != nil {
+		return pg.Translate(err)
+	}
+	var command, last string
+	_, err = pgx.ForEachRow(rows, []any{&key, &command, &last}, func() error {
+		if left[key] {
+			delete(left, key)
+			c.Logger.ErrorContext(ctx, "unit of a run is dead", "run_id", r.ID, "day_db", key, "command_id", command)
+			r.Report.Fail(run.Failure{
+				DBName: key,
+				Step:   "work",
+				Error:  fmt.Sprintf("no replica got through it; the last one: %s (command %s)", last, command),
+			})
+		}
+		return nil
+	})
+	return pg.Translate(err)
+}
+
+// purge deletes what nobody needs any more. It may fail: the next run repeats it.
+func (c *Crew) purge(ctx context.Context) {
+	_, err := c.Pool.Exec(ctx, `delete from cron_run_units u using cron_runs r where r.id = u.run_id and r.state <> 'running'`)
+	for err == nil {
+		var n int
+		if n, err = c.queue.Purge(ctx, retention); n == 0 {
+			break
+		}
+	}
+	if err != nil {
+		c.Logger.WarnContext(ctx, "settled units of runs not purged", "error", err)
+	}
+}
