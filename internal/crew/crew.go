@@ -29,7 +29,7 @@ import (
 const (
 	// lookEvery is how often a replica looks for units that others have put in.
 	lookEvery = time.Second
-	// gatherEvery is how often a run looks for results.
+	// gatherEvery is how often a run looks for results of other replicas.
 	gatherEvery = 200 * time.Millisecond
 	// mostClaims is what the queue gives at once.
 	mostClaims = 100
@@ -63,6 +63,10 @@ type Crew struct {
 	// slots are taken by units that are done here.
 	slots chan struct{}
 
+	mu sync.Mutex
+	// ended is closed, and made anew, when a unit has ended here.
+	ended chan struct{}
+
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -80,6 +84,7 @@ func New(opts Options) *Crew {
 		}, []string{"job", "outcome"}),
 		wake:    make(chan struct{}, 1),
 		slots:   make(chan struct{}, opts.Workers),
+		ended:   make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
 	opts.Metrics.MustRegister(c.units)
@@ -176,6 +181,7 @@ func (c *Crew) take(ctx context.Context, busy *sync.WaitGroup) (bool, error) {
 		busy.Go(func() {
 			defer func() {
 				<-c.slots
+				c.tell()
 				c.look()
 			}()
 			c.do(ctx, claim)
@@ -190,6 +196,21 @@ func (c *Crew) look() {
 	case c.wake <- struct{}{}:
 	default: // It will look anyway.
 	}
+}
+
+// tell wakes the runs that wait here: a unit has ended.
+func (c *Crew) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.ended)
+	c.ended = make(chan struct{})
+}
+
+// anyEnded returns a channel that is closed when the next unit has ended here.
+func (c *Crew) anyEnded() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // keep extends a claim until ctx ends, and ends the work when it is lost or

@@ -37,18 +37,25 @@ func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []str
 		}
 		ticker := time.NewTicker(gatherEvery)
 		defer ticker.Stop()
-		for len(left) > 0 {
+		for {
+			ended := c.anyEnded() // From before the look on.
+			err := c.gather(ctx, r, left)
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil:
+				return fmt.Errorf("gather the units: %w", err)
+			case len(left) == 0:
+				c.purge(ctx)
+				return nil
+			}
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
+			case <-ended:
 			case <-ticker.C:
 			}
-			if err := c.gather(ctx, r, left); err != nil {
-				return fmt.Errorf("gather the units: %w", err)
-			}
 		}
-		c.purge(ctx)
-		return nil
 	}
 }
 
