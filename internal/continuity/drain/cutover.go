@@ -60,9 +60,9 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 	if err != nil {
 		return continuity.Fence{}, err
 	}
-	// Seen before the hosted fence is read: a later epoch that somebody names in
-	// the meantime is no sign of a restore.
-	local, err := w.Primary.State(ctx)
+	// Read on both sides of the hosted fence, which may move on meanwhile: that one
+	// is behind the other has to hold for the earlier of its readings.
+	before, err := w.Primary.State(ctx)
 	if err != nil {
 		return continuity.Fence{}, err
 	}
@@ -70,7 +70,14 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 	if err != nil {
 		return continuity.Fence{}, err
 	}
-	restored, err := w.restored(ctx, local.Epoch, local.Seen, state.Fence)
+	local, err := w.Primary.State(ctx)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	restored := state.Epoch < before.Seen
+	if !restored {
+		restored, err = w.restored(ctx, local.Epoch, state.Fence)
+	}
 	if err != nil {
 		return continuity.Fence{}, err
 	}
@@ -86,15 +93,11 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 	return state.Fence, nil
 }
 
-// restored reports whether one of the two databases was restored from an older
-// backup. The hosted one was if it is behind. The primary was if it is behind by
-// more than the one epoch that either side may begin without the other, or if
-// it does not hold what the last cutover was granted on.
-func (w *work) restored(ctx context.Context, local, seen continuity.Epoch, f continuity.Fence) (bool, error) {
-	if f.Epoch < seen {
-		return true, nil
-	}
-	if local == 0 || f.Epoch == local {
+// restored reports whether the primary was restored from an older backup: it is
+// behind by more than the one epoch that either side may begin without the other,
+// or it does not hold what the last cutover was granted on.
+func (w *work) restored(ctx context.Context, local continuity.Epoch, f continuity.Fence) (bool, error) {
+	if local == 0 || f.Epoch <= local {
 		return false, nil
 	}
 	if f.Epoch > local+1 {
@@ -141,6 +144,10 @@ func (w *work) granted(ctx context.Context, epoch continuity.Epoch) (int64, erro
 // reconcile begins an epoch above both sides. What was acked in the primary's
 // epoch or later is handed out again, and the inbox knows what it has.
 func (w *work) reconcile(ctx context.Context, above, from continuity.Epoch) (hosted.FenceState, error) {
+	// The fence does not ask for the term here.
+	if err := w.Primary.Holds(ctx, w.lease); err != nil {
+		return hosted.FenceState{}, err
+	}
 	state, err := w.Fence.Reconcile(ctx, from, w.term)
 	for err == nil && state.Epoch <= above {
 		// The primary was told of a later epoch than the fence has begun.

@@ -25,6 +25,9 @@ func TestOutage(t *testing.T) {
 	w.checkDirect(d, 3)
 	w.checkOutage()
 	w.checkHistory(true)
+	if n := scalar[int](w, w.primary, `select count(*) from primary_refusals where permanent and reason like 'conflict: %'`); n != 1 {
+		t.Errorf("%d refusals of a conflict", n)
+	}
 	if r := w.run(d); !r.Idle() || r.Fence.Mode != continuity.Direct {
 		t.Errorf("afterwards: %+v", r)
 	}

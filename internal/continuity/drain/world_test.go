@@ -97,7 +97,7 @@ func (w *world) drainer(tr *transport) *Drainer {
 		Queue: hosted.NewQueue(tr), Fence: hosted.NewFence(tr), Primary: p,
 		Leases:  fence.New(w.primary, instance, time.Minute),
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
-		Instance: instance, Workers: 1, Batch: 2,
+		Instance: instance, Workers: 1, Batch: 5,
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -254,7 +254,6 @@ func (w *world) checkOutage() {
 		`select count(*) from primary_outbox`:   10,
 		`select count(*) from primary_notices where code = 'payment_after_end' and aggregate_id = 'o2'`: 1,
 		`select count(*) from primary_notices`:                                                          1,
-		`select count(*) from primary_refusals where permanent and reason like 'conflict: %'`:           1,
 	} {
 		if n := scalar[int64](w, w.primary, sql); n != want {
 			w.Errorf("%s: %d, want %d", sql, n, want)

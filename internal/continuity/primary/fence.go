@@ -191,3 +191,22 @@ const (
 	codeStaleEpoch = "RC001"
 	codeWrongGate  = "RC002"
 )
+
+// RaiseTokens makes the tokens of leases, which are the terms of drainers, go on
+// above a number. A primary that was restored from a backup draws them below what
+// the hosted database has seen.
+func (p *Primary) RaiseTokens(ctx context.Context, above int64) error {
+	_, err := p.pool.Exec(ctx, `
+		select setval('fencing_tokens_seq', $1)
+		from fencing_tokens_seq
+		where last_value < $1`, above)
+	if err != nil {
+		return fmt.Errorf("raise the tokens above %d: %w", above, pg.Translate(err))
+	}
+	return nil
+}
+
+// Holds fails unless a lease is still the caller's.
+func (p *Primary) Holds(ctx context.Context, lease Lease) error {
+	return pg.WithTx(ctx, p.pool, func(tx pgx.Tx) error { return lease.Check(ctx, tx) })
+}

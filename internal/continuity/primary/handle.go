@@ -3,6 +3,7 @@ package primary
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -127,7 +128,7 @@ func (a *amount) UnmarshalJSON(text []byte) error {
 		}
 	}
 	if !decimal.MatchString(s) {
-		return fmt.Errorf("%s is no amount: up to 15 digits, and up to 6 behind the point", text)
+		return errors.New("an amount has up to 15 digits, and up to 6 behind the point")
 	}
 	*a = amount(s)
 	return nil

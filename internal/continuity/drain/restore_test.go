@@ -1,0 +1,310 @@
+package drain
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/pg"
+)
+
+// TestPrimaryRestored takes the primary back to what it was before the drain, in
+// the ways in which that can be noticed: every queued command is handed out
+// again, and what the primary still has is not done twice.
+func TestPrimaryRestored(t *testing.T) {
+	t.Parallel()
+	// forget takes back what the primary did under epoch 2.
+	forget := func(w *world, keep string) {
+		w.exec(w.primary, `
+			begin;
+			set local session_replication_role = replica;
+			delete from primary_drained where idempotency_key <> all(string_to_array('`+keep+`', ' '));
+			delete from primary_outbox where payload ->> 'commandId' in (select command_id::text from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' ')));
+			delete from primary_notices;
+			delete from primary_refusals;
+			delete from payments where payment_id = 'p1';
+			delete from cashflow_entries;
+			delete from orders where order_id = 'o3';
+			update orders set status = 'paid', version = 2 where order_id = 'o1';
+			update orders set status = 'pending', version = 1 where order_id = 'o2';
+			delete from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' '));
+			update leases set expires_at = now();
+			commit`)
+	}
+	for name, c := range map[string]struct {
+		epoch continuity.Epoch
+		mode  continuity.Mode
+		end   continuity.Epoch
+	}{
+		"before the outage": {1, continuity.Direct, 5},
+		"in the drain":      {2, continuity.Catchup, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outage()
+			w.run(w.drainer(nil))
+			forget(w, "")
+			w.exec(w.primary, `
+				begin;
+				set local session_replication_role = replica;
+				delete from primary_fence_flips where epoch > `+fmt.Sprint(c.epoch)+`;
+				update primary_fence set epoch = `+fmt.Sprint(c.epoch)+`, seen_epoch = `+fmt.Sprint(c.epoch)+`, mode = '`+string(c.mode)+`';
+				select setval('fencing_tokens_seq', 1);
+				commit`)
+			if r := w.run(w.drainer(nil)); !r.Reconciled {
+				t.Errorf("not noticed: %+v", r)
+			}
+			w.finish(c.end)
+			w.checkOutage()
+		})
+	}
+	t.Run("while sealed", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.outage()
+		tr := &transport{before: func(_ int64, function string) error {
+			if function == "continuity_cutover" {
+				return errStopped
+			}
+			return nil
+		}}
+		if _, err := w.drainer(tr).RunOnce(t.Context()); !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		forget(w, "")
+		r := w.run(w.drainer(nil))
+		if !r.Reconciled || r.Cutover != nil {
+			t.Errorf("the cutover was granted: %+v", r)
+		}
+		w.finish(4)
+		w.checkOutage()
+	})
+}
+
+// TestHostedRestored takes the hosted fence back behind the primary's epoch.
+func TestHostedRestored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	w.run(d)
+	w.exec(w.hosted, `
+		begin;
+		set local session_replication_role = replica;
+		update continuity_fence set epoch = 2, mode = 'QUEUE', high_water_mark = null, sealed_at = null;
+		update continuity_commands set status = 'pending', settled_at = null, claim_token = null where idempotency_key = 'prepare';
+		delete from continuity_commands where idempotency_key = 'c1';
+		delete from continuity_epochs where epoch > 2;
+		commit`)
+	r := w.run(d)
+	if !r.Reconciled || r.Fence.Mode != continuity.Direct || r.Fence.Epoch != 5 {
+		t.Errorf("%+v", r)
+	}
+	w.checkDirect(d, 5)
+	orders := scalar[string](w, w.primary, `select string_agg(concat_ws(' ', order_id, status, version), ', ' order by order_id) from orders`)
+	if orders != "o1 delivered 4, o2 cancelled 2, o3 pending 1" {
+		t.Errorf("orders: %s", orders)
+	}
+}
+
+// TestEpochSeenOnly closes on an epoch that nobody has begun: an edge remembers
+// what a restored hosted database has forgotten.
+func TestEpochSeenOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.drainer(nil)
+	w.run(d)
+	if err := d.Primary.See(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	r := w.run(d)
+	if !r.Reconciled || r.Fence.Mode != continuity.Direct || r.Fence.Epoch <= 7 {
+		t.Errorf("%+v", r)
+	}
+	w.checkDirect(d, r.Fence.Epoch)
+}
+
+// TestReopenedWhileSealed has an edge lose its patience between the seal and the
+// cutover, and queue one more command.
+func TestReopenedWhileSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	tr := &transport{before: func(_ int64, function string) error {
+		if function != "continuity_cutover" {
+			return nil
+		}
+		w.exec(w.hosted, `update continuity_fence set sealed_at = now() - interval '1 hour'`)
+		if _, err := w.fence.Reopen(t.Context(), 2, "edge"); err != nil {
+			t.Error(err)
+		}
+		w.enqueue(command("refund", "order.update_status", "o1", `{"status":"refunded"}`))
+		return nil
+	}}
+	if r, err := w.drainer(tr).RunOnce(t.Context()); err == nil && r.Cutover != nil {
+		t.Errorf("the cutover was granted: %+v", r)
+	}
+	w.finish(3)
+	if s := scalar[string](w, w.primary, `select status from orders where order_id = 'o1'`); s != "refunded" {
+		t.Errorf("the command behind the reopening: %s", s)
+	}
+}
+
+// TestDeadHead has the head of an aggregate die: there is no cutover until a
+// person has decided, and the refusal is final for a direct write too.
+func TestDeadHead(t *testing.T) {
+	t.Parallel()
+	for name, decide := range map[string]func(w *world, c continuity.Command) error{
+		"skipped": func(w *world, c continuity.Command) error {
+			_, err := w.queue.Skip(w.Context(), c.CommandID, "test", "gone")
+			return err
+		},
+		"redriven": func(w *world, c continuity.Command) error {
+			w.exec(w.primary, `insert into orders (order_id, company_id, restaurant_id, details) values ('o9', 'acme', 'north', '{}')`)
+			_, err := w.queue.Redrive(w.Context(), c.CommandID, "test", "its order is there")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outage()
+			orphan := command("orphan", "order.cancel", "o9", `{}`)
+			behind := command("behind", "order.update_status", "o9", `{"status":"cancelled"}`)
+			w.enqueue(orphan, behind)
+			d := w.drainer(nil)
+			if r := w.run(d); r.Dead != 2 || r.WaitingFor != "dead" || r.Cutover != nil {
+				t.Errorf("with a dead head: %+v", r)
+			}
+			if q, err := w.queue.Find(t.Context(), "behind"); err != nil || q.Status != "pending" || q.Attempts != 0 {
+				t.Errorf("what is behind a dead head: %+v, %v", q, err)
+			}
+			if err := decide(w, orphan); err != nil {
+				t.Fatal(err)
+			}
+			r := w.run(d)
+			if r.Cutover == nil {
+				t.Errorf("after the decision: %+v", r)
+			}
+			_, err := d.Primary.Apply(t.Context(), orphan, r.Fence.Epoch)
+			if refused := err != nil; refused != (name == "skipped") {
+				t.Errorf("direct: %v", err)
+			}
+		})
+	}
+}
+
+// TestRedrivenAfterTheCutover drains what a person brings back in DIRECT.
+func TestRedrivenAfterTheCutover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	w.run(d)
+	for _, s := range []string{"paid", "preparing"} {
+		if _, err := d.Primary.Apply(t.Context(), command("o3 "+s, "order.update_status", "o3", `{"status":"`+s+`"}`), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.queue.Redrive(t.Context(), command("jump", "", "", "").CommandID, "test", "it is due now"); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.run(d); r.Applied != 1 || r.Fence.Mode != continuity.Direct {
+		t.Errorf("%+v", r)
+	}
+	if s := scalar[string](w, w.primary, `select status from orders where order_id = 'o3'`); s != "delivered" {
+		t.Errorf("o3 is %s", s)
+	}
+	w.checkHistory(true)
+}
+
+// TestNotReady drains, and keeps the queue open while edges do not reach the
+// primary.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	reached := false
+	d.Ready = func() bool { return reached }
+	if r := w.run(d); r.Applied != 7 || r.WaitingFor != "reach" || r.Fence.Mode != continuity.Catchup {
+		t.Errorf("%+v", r)
+	}
+	w.enqueue(command("refund", "order.update_status", "o1", `{"status":"refunded"}`))
+	reached = true
+	if r := w.run(d); r.Applied != 1 || r.Cutover == nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAttempts has a command fail for a reason outside of it: after eight
+// attempts it is dead, with the reason, and has no effect.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(w.drainer(nil))
+	w.openQueue(1)
+	w.exec(w.primary, `alter table cashflow_entries add constraint broken check (false) not valid`)
+	c := command("c1", "cashflow.record", "c1", `{"companyId":"acme","restaurantId":"north","kind":"income","amount":5}`)
+	w.enqueue(c)
+	d := w.drainer(nil)
+	for attempt := 1; attempt <= 8; attempt++ {
+		w.heal()
+		r := w.run(d)
+		if want := attempt < 8; (r.Failed == 1) != want || (r.Dead == 1) == want || want && r.WaitingFor != "waiting" {
+			t.Fatalf("attempt %d: %+v", attempt, r)
+		}
+	}
+	q, err := w.queue.Find(t.Context(), "c1")
+	if err != nil || q.Status != "dead" || q.LastError == nil || *q.LastError != "failed: Postgres says 23514" {
+		t.Errorf("%+v, %v", q, err)
+	}
+	w.checkHistory(true)
+}
+
+// TestPrimaryAway has Postgres go away in the middle: no attempt is used up.
+func TestPrimaryAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	p := d.Primary
+	claims := 0
+	away := &transport{after: func(_ int64, function string) error {
+		if function == "continuity_claim_commands" {
+			if claims++; claims == 1 {
+				w.pool.Close()
+			}
+		}
+		return nil
+	}}
+	broken := w.drainer(away)
+	broken.Primary = p
+	_, _ = broken.RunOnce(t.Context())
+	if n := scalar[int](w, w.hosted, `select sum(attempts) from continuity_commands`); n != 0 {
+		t.Errorf("%d attempts", n)
+	}
+	var err error
+	if w.pool, err = pg.Open(t.Context(), w.primary.Config().ConnString(), pg.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.pool.Close)
+	w.finish(3)
+	w.checkOutage()
+}
+
+// TestOptions refuses what cannot work.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Options{}); err == nil {
+		t.Error("nothing was asked for")
+	}
+	good := newWorld(t).drainer(nil).Options
+	good.ApplyTimeout = good.ClaimLease + time.Second
+	if _, err := New(good); err == nil {
+		t.Error("a command may outlast its claim")
+	}
+}
