@@ -64,7 +64,9 @@ create table if not exists public.continuity_commands (
   -- Those that failed. A snooze is none.
   attempts int not null default 0,
   max_attempts int not null default 8,
-  available_at timestamptz not null default now(),
+  -- Until when it waits after a failure or a snooze; null while it does not. The time of an enqueue would not do here: it
+  -- may lie after the beginning of a transaction that has waited for the enqueue, and sees its row.
+  available_at timestamptz,
   claimed_by text,
   claimed_until timestamptz,
   -- Of the claim that holds, or of the one that settled the command; null once a claim was swept.
@@ -121,7 +123,7 @@ create table if not exists public.continuity_outbox (
   status text not null default 'pending',
   attempts int not null default 0,
   max_attempts int not null default 8,
-  available_at timestamptz not null default now(),
+  available_at timestamptz,
   claimed_by text,
   claimed_until timestamptz,
   claim_token bigint,
@@ -298,7 +300,7 @@ begin
   set attempts = c.attempts + 1,
       status = case when c.attempts + 1 >= c.max_attempts then 'dead' else 'pending' end,
       settled_at = case when c.attempts + 1 >= c.max_attempts then now() end,
-      available_at = now(),
+      available_at = null,
       claimed_until = null,
       claim_token = null,
       last_error = 'the lease of ' || c.claimed_by || ' ended'
@@ -406,7 +408,7 @@ begin
     select q.queue_sequence
     from public.continuity_commands q
     where q.status = 'pending'
-      and q.available_at <= now()
+      and (q.available_at is null or q.available_at <= now())
       and (p_up_to is null or q.queue_sequence <= p_up_to)
       and exists (
         select from public.continuity_command_types t
@@ -632,7 +634,7 @@ begin
   update public.continuity_commands
   set status = 'pending',
       attempts = 0,
-      available_at = now(),
+      available_at = null,
       settled_at = null,
       claim_token = null,
       skipped_at = null,
@@ -946,7 +948,7 @@ begin
   set attempts = o.attempts + 1,
       status = case when o.attempts + 1 >= o.max_attempts then 'dead' else 'pending' end,
       settled_at = case when o.attempts + 1 >= o.max_attempts then now() end,
-      available_at = now(),
+      available_at = null,
       claimed_until = null,
       claim_token = null,
       last_error = 'the lease of ' || o.claimed_by || ' ended'
@@ -958,7 +960,7 @@ begin
     select q.outbox_sequence
     from public.continuity_outbox q
     where q.status = 'pending'
-      and q.available_at <= now()
+      and (q.available_at is null or q.available_at <= now())
       and not exists (
         select from public.continuity_outbox other
         where other.aggregate_type = q.aggregate_type

@@ -590,7 +590,7 @@ begin
   select * into strict v_fence from public.continuity_fence;
   update public.continuity_commands
   set status = 'pending',
-      available_at = now(),
+      available_at = null,
       settled_at = null,
       claim_token = null,
       last_error = 'handed out again after a restore'

@@ -33,8 +33,8 @@ type QueuedCommand struct {
 	Status         contracts.CommandStatus `json:"status"`
 	Attempts       int                     `json:"attempts"`
 	MaxAttempts    int                     `json:"maxAttempts"`
-	// AvailableAt is until when a pending command waits after a failure or a snooze.
-	AvailableAt  time.Time  `json:"availableAt"`
+	// AvailableAt is until when a pending command waits after a failure or a snooze; nil if it does not wait.
+	AvailableAt  *time.Time `json:"availableAt"`
 	ClaimedBy    *string    `json:"claimedBy"`
 	ClaimedUntil *time.Time `json:"claimedUntil"`
 	LastError    *string    `json:"lastError"`

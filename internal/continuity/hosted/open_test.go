@@ -1,0 +1,166 @@
+package hosted_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollingd/rollingd/contracts"
+	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
+)
+
+// hear makes the primary heard.
+func (w *world) hear() {
+	w.Helper()
+	must[hosted.FenceState](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
+		NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p1",
+	}))
+}
+
+// wantWaiting fails unless the edge is told to wait for it, with the fence as it is.
+func (w *world) wantWaiting(instance, what string) {
+	w.Helper()
+	before := w.state()
+	state, err := w.fence.Open(w.Context(), before.Epoch, "no answer", instance)
+	w.wantErr(err, continuity.ErrNotYet)
+	if !strings.HasSuffix(err.Error(), "waiting for "+what) || state.Epoch != before.Epoch || state.Mode != continuity.Direct {
+		w.Errorf("the error is %v, the fence %+v", err, state)
+	}
+}
+
+// TestOneEdgeIsNotBelievedAgainstThePrimary: it may have lost its own tunnel only.
+func TestOneEdgeIsNotBelievedAgainstThePrimary(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		for range 3 {
+			w.wantWaiting("edge-1", "reports") // However often it says so.
+		}
+		if s := must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-2")); s.Mode != continuity.Queue {
+			t.Errorf("two edges: %+v", s)
+		}
+	})
+}
+
+func TestSilentPrimaryIsEnough(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		w.wantWaiting("edge-1", "reports")
+		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '16 seconds' where role = 'primary'`)
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
+		w.wantFence(2, continuity.Queue)
+	})
+}
+
+// TestReportsOfThePastDoNotCount: neither those of edges that have been silent since, nor of those that see the primary.
+func TestReportsOfThePastDoNotCount(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		w.wantWaiting("edge-1", "reports")
+		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '31 seconds' where node_id = 'edge-1'`)
+		w.wantWaiting("edge-2", "reports")
+		must[hosted.FenceState](w)(w.nodes.Beat(t.Context(), hosted.Heartbeat{
+			NodeID: "edge-2", Role: hosted.RoleEdge, Mode: contracts.ModePrimary, Instance: "e2",
+		}))
+		w.wantWaiting("edge-3", "reports")
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-2"))
+		w.wantFence(2, continuity.Queue)
+	})
+}
+
+func TestOnlyAnEdgeOpens(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		_, err := w.fence.Open(t.Context(), 1, "no answer", "primary-1")
+		w.wantErr(err, continuity.ErrInvalid)
+		_, err = w.fence.Open(t.Context(), 1, "", "edge-1")
+		w.wantErr(err, continuity.ErrInvalid)
+		_, err = w.fence.Open(t.Context(), 1, "no answer", "")
+		w.wantErr(err, continuity.ErrInvalid)
+		w.wantFence(1, continuity.Direct)
+	})
+}
+
+// TestDwellDoublesWhileTheTunnelFlaps plays outages that follow each other closely, and then one after a calm.
+func TestDwellDoublesWhileTheTunnelFlaps(t *testing.T) {
+	w := direct(t)
+	outage := func(epoch continuity.Epoch) time.Duration {
+		t.Helper()
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), epoch, "no answer", "edge-1"))
+		must[hosted.FenceState](w)(w.fence.BeginCatchup(t.Context(), epoch+1, 1))
+		sealed := must[hosted.FenceState](w)(w.fence.Seal(t.Context(), epoch+1, 1))
+		proof := must[hosted.CutoverProof](w)(w.fence.Cutover(t.Context(), epoch+1, 1, *sealed.HighWaterMark, hosted.Attestation{}))
+		return proof.Fence.Dwell.Duration()
+	}
+	pass := func() { w.exec(`update continuity_fence set dwell_until = now()`) }
+	for i, want := range []time.Duration{5, 10, 20, 40, 60, 60} {
+		if dwell := outage(continuity.Epoch(1 + 2*i)); dwell != want*time.Second {
+			t.Errorf("after outage %d direct writes stay open for %v, want %v s", i+1, dwell, want)
+		}
+		w.wantWaiting("edge-1", "dwell")
+		pass()
+	}
+	w.exec(`update continuity_fence set direct_since = now() - interval '11 minutes'`)
+	if dwell := outage(13); dwell != 5*time.Second {
+		t.Errorf("after a calm they stay open for %v", dwell)
+	}
+	// A person does not wait.
+	must[hosted.FenceState](w)(w.fence.ForceQueue(t.Context(), 15, "ana", "x"))
+}
+
+func TestConditionsAreSettings(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		must[hosted.FenceState](w)(w.fence.Configure(t.Context(), hosted.FenceSettings{MinReports: 3, Dwell: 7 * time.Second}))
+		w.wantWaiting("edge-1", "reports")
+		w.wantWaiting("edge-2", "reports")
+		must[hosted.FenceState](w)(w.fence.Configure(t.Context(), hosted.FenceSettings{MinReports: 1}))
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
+		must[hosted.FenceState](w)(w.fence.Configure(t.Context(), hosted.FenceSettings{Stale: 30 * time.Second, SealLimit: time.Minute}))
+		got := scan[string](w, `select concat_ws(' ', min_reports, stale_seconds, dwell_seconds, seal_limit_seconds) from continuity_fence`)
+		if got != "1 30 7 60" {
+			t.Errorf("the settings are %s", got)
+		}
+		_, err := w.fence.Configure(t.Context(), hosted.FenceSettings{MinReports: -1})
+		w.wantErr(err, continuity.ErrInvalid)
+	})
+}
+
+// TestTwoEdgesOpenAtOnce holds the fence so that all of them stand at the gate, and lets go.
+func TestTwoEdgesOpenAtOnce(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		const edges = 4
+		tx := must2(w, w.pool.Begin)
+		defer tx.Rollback(t.Context())
+		if _, err := tx.Exec(t.Context(), `select continuity_lock_fence_shared()`); err != nil {
+			t.Fatal(err)
+		}
+		type result struct {
+			state hosted.FenceState
+			err   error
+		}
+		results := make(chan result, edges)
+		for i := range edges {
+			go func() {
+				s, err := w.fence.Open(t.Context(), 1, "no answer", fmt.Sprint("edge-", i))
+				results <- result{s, err}
+			}()
+		}
+		w.waiting(edges)
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range edges {
+			if r := <-results; r.err != nil || r.state.Epoch != 2 || r.state.Mode != continuity.Queue {
+				t.Errorf("%+v", r)
+			}
+		}
+		if n := scan[int](w, `select count(*) from continuity_epochs where event = 'open'`); n != 1 {
+			t.Errorf("it was opened %d times", n)
+		}
+		if n := scan[int](w, `select count(*) from continuity_replication_state where role = 'edge'`); n != edges {
+			t.Errorf("%d edges are known", n)
+		}
+	})
+}
