@@ -105,10 +105,10 @@ func TestWhatIsAFailure(t *testing.T) {
 		{continuity.ErrInvalid, false, contracts.CodeInvalidCommand},
 		{continuity.ErrPayloadTooLarge, false, contracts.CodePayloadTooLarge},
 		{continuity.ErrUnknownCommand, false, asItIs},
-		{continuity.ErrNotOpen, false, asItIs},
-		{continuity.ErrSealed, false, asItIs},
+		{continuity.ErrNotOpen, false, contracts.CodeSnapshotMiss},
+		{continuity.ErrSealed, false, contracts.CodeSnapshotMiss},
 		{continuity.ErrNotYet, false, asItIs},
-		{&continuity.StaleEpochError{Current: 7}, false, asItIs},
+		{&continuity.StaleEpochError{Current: 7}, false, contracts.CodeSnapshotMiss},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			t.Parallel()

@@ -203,7 +203,7 @@ func (r *Router) Read(ctx context.Context, key string) (View, error) {
 	case err == nil:
 		r.metrics.reads.WithLabelValues(sourcePrimary).Inc()
 		return View{Data: data, Mode: contracts.ModePrimary}, nil
-	case judge(err) != failed:
+	case judge(err) != failed && !fenced(err): // A fence may close reads, too, for a moment.
 		if refusal, ok := refuse(err); ok {
 			return View{}, refusal
 		}

@@ -1,0 +1,196 @@
+package edgeapp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollingd/rollingd/internal/continuity/alert"
+	"github.com/rollingd/rollingd/internal/continuity/breaker"
+	"github.com/rollingd/rollingd/internal/continuity/edge"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
+	"github.com/rollingd/rollingd/internal/continuity/router"
+)
+
+// DefaultListenAddr is where an edge listens unless it is told otherwise.
+const DefaultListenAddr = "127.0.0.1:8090"
+
+// Options of an edge. Zero fields take their defaults; those without one are
+// required.
+type Options struct {
+	Phase edge.Phase
+	// ListenAddr is host:port of the HTTP server; port 0 is a free one.
+	ListenAddr string
+	// Tokens admit callers: caller=token,…
+	Tokens string
+	// PrimaryURL and PrimaryToken are those of the primary's internal API.
+	PrimaryURL   string
+	PrimaryToken string
+	// SupabaseURL with its service key, or DatabaseURL, lead to the hosted
+	// database. From phase 2 on, one of the two is required.
+	SupabaseURL string
+	SupabaseKey string
+	DatabaseURL string
+	// Instance names this edge to the fence. It stays the same when the edge is
+	// started again, and no two have the same; the host's name unless it is set.
+	Instance string
+
+	MercadoPagoSecret string
+	// MercadoPagoAccessToken looks payments up; see edge.MercadoPagoOptions.
+	MercadoPagoAccessToken string
+	MercadoPagoAPI         string
+	C6Token                string
+
+	TelegramToken string
+	TelegramChat  string
+	TelegramAPI   string
+	SMTPURL       string
+	AlertFrom     string
+	AlertTo       string
+	// QueueThreshold is above how many waiting commands people are told.
+	QueueThreshold int
+	// WatchInterval is the time between looks at the primary, the fence and the
+	// queue.
+	WatchInterval time.Duration
+
+	FailureThreshold int
+	OpenWindow       time.Duration
+	RecoveryProbes   int
+	ReadTimeout      time.Duration
+	WriteTimeout     time.Duration
+
+	// Version of the program, for people.
+	Version string
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Problem is an option that has no usable value.
+type Problem struct {
+	// Option is the name of the field of Options.
+	Option string
+	// Want says what it wants, and never repeats the value: it may be a secret.
+	Want string
+}
+
+// InvalidError lists all options that have no usable value.
+type InvalidError struct{ Problems []Problem }
+
+func (e *InvalidError) Error() string {
+	var all []string
+	for _, p := range e.Problems {
+		all = append(all, p.Option+": "+p.Want)
+	}
+	return strings.Join(all, "; ")
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.ListenAddr, DefaultListenAddr)
+	setDefault(&o.QueueThreshold, edge.DefaultQueueThreshold)
+	setDefault(&o.WatchInterval, edge.DefaultWatchInterval)
+	setDefault(&o.FailureThreshold, breaker.DefaultFailureThreshold)
+	setDefault(&o.OpenWindow, breaker.DefaultOpenWindow)
+	setDefault(&o.RecoveryProbes, breaker.DefaultRecoveryProbes)
+	setDefault(&o.ReadTimeout, router.DefaultReadTimeout)
+	setDefault(&o.WriteTimeout, router.DefaultWriteTimeout)
+	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	if o.Instance == "" {
+		o.Instance, _ = os.Hostname()
+	}
+	return o
+}
+
+func setDefault[T comparable](option *T, standard T) {
+	var zero T
+	if *option == zero {
+		*option = standard
+	}
+}
+
+// minSecret is the least length of a secret of webhooks, in characters.
+const minSecret = 16
+
+// validate returns an InvalidError with all problems at once.
+func (o Options) validate() error {
+	var problems []Problem
+	want := func(met bool, option, format string, args ...any) {
+		if !met {
+			problems = append(problems, Problem{Option: option, Want: fmt.Sprintf(format, args...)})
+		}
+	}
+	want(validListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8090 or :8090")
+	if _, err := edge.ParseTokens(o.Tokens); err != nil {
+		want(false, "Tokens", "want caller=token,…: %v", err)
+	}
+	if p, err := edge.NewPrimary(o.PrimaryURL, o.PrimaryToken); err != nil {
+		option := "PrimaryURL"
+		if errors.Is(err, edge.ErrPrimaryToken) {
+			option = "PrimaryToken"
+		}
+		want(false, option, "%v", err)
+	} else {
+		p.Close()
+	}
+	o.validateHosted(want)
+	want(o.Instance != "" && len(o.Instance) <= 200, "Instance", "want a name of this edge that no other has, of up to 200 characters")
+	for option, secret := range map[string]string{"MercadoPagoSecret": o.MercadoPagoSecret, "C6Token": o.C6Token} {
+		want(secret == "" || len(secret) >= minSecret, option, "want at least %d characters", minSecret)
+	}
+	want(o.MercadoPagoAccessToken == "" || o.MercadoPagoSecret != "", "MercadoPagoSecret", "want the secret of the webhooks, too")
+	want((o.TelegramToken == "") == (o.TelegramChat == ""), "TelegramChat", "want the bot's token and the chat, or neither")
+	if o.SMTPURL != "" {
+		_, err := alert.NewSMTP(o.smtp())
+		want(err == nil, "SMTPURL", "%v", err)
+	}
+	want(o.QueueThreshold >= 1, "QueueThreshold", "want a number from 1")
+	want(o.FailureThreshold >= 1, "FailureThreshold", "want a number from 1")
+	want(o.RecoveryProbes >= 1, "RecoveryProbes", "want a number from 1")
+	for option, d := range map[string]time.Duration{
+		"WatchInterval": o.WatchInterval, "OpenWindow": o.OpenWindow, "ReadTimeout": o.ReadTimeout, "WriteTimeout": o.WriteTimeout,
+	} {
+		want(d > 0, option, "want a duration above zero, such as 30s")
+	}
+	if len(problems) > 0 {
+		return &InvalidError{Problems: problems}
+	}
+	return nil
+}
+
+func (o Options) validateHosted(want func(met bool, option, format string, args ...any)) {
+	switch {
+	case !o.Phase.Hosted():
+	case o.SupabaseURL != "" && o.DatabaseURL != "":
+		want(false, "DatabaseURL", "want either SUPABASE_URL or a database URL")
+	case o.SupabaseURL != "":
+		transport, err := hosted.NewPostgREST(o.SupabaseURL, o.SupabaseKey)
+		if err != nil {
+			want(false, "SupabaseURL", "%v", err)
+			return
+		}
+		transport.Close()
+	default:
+		_, err := pgxpool.ParseConfig(o.DatabaseURL)
+		want(err == nil && o.DatabaseURL != "", "DatabaseURL",
+			"want postgres://user:password@host:port/database of the hosted database, or SUPABASE_URL with its service key; phase %d speaks to it", o.Phase)
+	}
+}
+
+func (o Options) smtp() alert.SMTPOptions {
+	return alert.SMTPOptions{URL: o.SMTPURL, From: o.AlertFrom, To: o.AlertTo}
+}
+
+func validListen(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
