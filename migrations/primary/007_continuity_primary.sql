@@ -85,6 +85,7 @@ create table primary_drained (
   constraint primary_drained_inbox_fkey foreign key (idempotency_key) references continuity_inbox (idempotency_key)
 );
 create index primary_drained_by_epoch on primary_drained (epoch);
+create index primary_drained_by_sequence on primary_drained (queue_sequence);
 create trigger primary_drained_append_only before update or delete on primary_drained
   for each row execute function refuse_change();
 

@@ -75,7 +75,9 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 		return continuity.Fence{}, err
 	}
 	restored := state.Epoch < before.Seen
-	if !restored {
+	if restored {
+		err = w.Primary.PublishAgain(ctx, state.Epoch)
+	} else {
 		restored, err = w.restored(ctx, local.Epoch, state.Fence)
 	}
 	if err != nil {

@@ -210,3 +210,13 @@ func (p *Primary) RaiseTokens(ctx context.Context, above int64) error {
 func (p *Primary) Holds(ctx context.Context, lease Lease) error {
 	return pg.WithTx(ctx, p.pool, func(tx pgx.Tx) error { return lease.Check(ctx, tx) })
 }
+
+// PublishAgain has the events of an epoch and of all later ones published once
+// more: the hosted database was restored from a backup, and has forgotten some.
+func (p *Primary) PublishAgain(ctx context.Context, from continuity.Epoch) error {
+	_, err := p.pool.Exec(ctx, `update primary_outbox set published_at = null where epoch >= $1 and published_at is not null`, from)
+	if err != nil {
+		return fmt.Errorf("publish events again: %w", pg.Translate(err))
+	}
+	return nil
+}

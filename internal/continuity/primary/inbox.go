@@ -152,3 +152,13 @@ func (p *Primary) Refuse(ctx context.Context, c continuity.Claim, permanent bool
 	}
 	return out, nil
 }
+
+// LastDrained returns the sequence number of the last command of the queue that
+// has its outcome here, 0 for none.
+func (p *Primary) LastDrained(ctx context.Context) (continuity.Sequence, error) {
+	var last continuity.Sequence
+	if err := p.pool.QueryRow(ctx, `select coalesce(max(queue_sequence), 0) from primary_drained`).Scan(&last); err != nil {
+		return 0, fmt.Errorf("read what was drained last: %w", pg.Translate(err))
+	}
+	return last, nil
+}

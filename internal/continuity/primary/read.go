@@ -40,7 +40,7 @@ func OrdersKey(companyID, restaurantID string) string {
 }
 
 // maxOpenOrders keeps the list within a snapshot.
-const maxOpenOrders = 500
+const maxOpenOrders = 300
 
 // Read returns what is under a key, as a JSON object, or ErrUnknownKey.
 func (p *Primary) Read(ctx context.Context, key string) (json.RawMessage, error) {
