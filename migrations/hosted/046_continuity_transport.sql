@@ -166,6 +166,8 @@ alter table public.continuity_commands enable row level security;
 alter table public.continuity_snapshots enable row level security;
 alter table public.continuity_outbox enable row level security;
 alter table public.continuity_replication_state enable row level security;
+-- Goose has made it, in a schema that the API serves. By psql it is not there.
+alter table if exists public.rollingd_hosted_migrations enable row level security;
 
 -- Helpers.
 
@@ -1134,8 +1136,8 @@ $$;
 
 -- +goose StatementBegin
 -- Takes every privilege on every continuity_* object from PUBLIC and, by name, from the roles of the hosted API, to whom
--- its default privileges grant all of them; and gives service_role what clients call. Each migration of the continuity
--- plane ends with it. Where the roles do not exist, the owner alone is left.
+-- its default privileges grant all of them; and gives service_role what clients call. The table of migrations is closed
+-- with them. Each migration of the continuity plane ends with it. Where the roles do not exist, the owner alone is left.
 create or replace function public.continuity_lock_down() returns void
 language plpgsql set search_path = '' as $$
 declare
@@ -1148,7 +1150,7 @@ begin
            false as called
     from pg_class c
     where c.relnamespace = 'public'::regnamespace
-      and c.relname like 'continuity\_%'
+      and (c.relname like 'continuity\_%' or c.relname like 'rollingd\_hosted\_migrations%')
       and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
     union all
     select 'function', p.oid::regprocedure::text, p.prosecdef
