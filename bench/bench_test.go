@@ -29,7 +29,8 @@ func TestMeasurements(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.embedded = true
-	o.sizes = sizes{rounds: 2, archiveDocs: 300, memoryDocs: 2 * docsAtOnce, restaurants: 3, quietDays: 6, quietRestaurant: 2}
+	o.sizes = sizes{rounds: 2, archiveDocs: 300, memoryDocs: 2 * docsAtOnce, restaurants: 3, quietDays: 6, quietRestaurant: 2,
+		pushes: 2, puts: 3, feedDocs: 50, devices: 5}
 	var out strings.Builder
 	if err := o.measure(t.Context(), &out); err != nil {
 		t.Fatal(err)
@@ -40,6 +41,8 @@ func TestMeasurements(t *testing.T) {
 		"while 4000 documents are archived",
 		"Rotating 3 restaurants",
 		"A quiet night over 6 archived days",
+		"Tills through the server and directly",
+		"5 devices on the socket",
 		"the embedded store",
 	} {
 		if !strings.Contains(out.String(), want) {

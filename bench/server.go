@@ -34,6 +34,7 @@ type server struct {
 var shop = daydb.Restaurant{CompanyID: "acme", RestaurantID: "centro"}
 
 const (
+	program      = "github.com/rollingd/rollingd/cmd/rollingd"
 	serverWithin = time.Minute
 	// deviceRate is beyond what is measured: a limit would be measured else.
 	deviceRate = 10_000
@@ -48,7 +49,7 @@ func (b *bench) startServer(ctx context.Context, w *world) (_ *server, err error
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "rollingd")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/rollingd").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, program).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build rollingd: %w\n%s", err, out)
 	}
 	s := &server{world: w, admin: rand.Text(), http: &http.Client{Transport: newTransport(), Timeout: time.Minute}}
