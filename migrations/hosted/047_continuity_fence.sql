@@ -455,7 +455,8 @@ $$;
 
 -- +goose StatementBegin
 -- Opens direct writes in the next epoch, once nothing up to the mark is left. p_attest is {"applied": n}: how many
--- commands of the epoch the primary's inbox holds; fewer than were acked means that the primary has lost some.
+-- commands of the epoch the primary's inbox holds. Fewer than were acked means that the primary has lost some, more than
+-- were accepted that this database has: either was restored from a backup, and the epochs have to be reconciled.
 --
 -- It is one transaction, and repeating it after a lost reply gives the same answer, as long as no later epoch has come.
 create or replace function public.continuity_cutover(p_epoch bigint, p_term bigint, p_hwm bigint, p_attest jsonb)
@@ -514,8 +515,9 @@ begin
   into v_proof
   from public.continuity_commands
   where epoch = p_epoch;
-  if v_applied < (v_proof ->> 'applied')::bigint then
+  if v_applied not between (v_proof ->> 'applied')::bigint and (v_proof ->> 'accepted')::bigint then
     perform public.continuity_not_yet('inbox', jsonb_build_object(
+      'accepted', v_proof -> 'accepted',
       'acked', v_proof -> 'applied',
       'applied', v_applied));
   end if;
@@ -575,7 +577,8 @@ $$;
 -- +goose StatementBegin
 -- After a restore of either side the two cannot know of each other's later epochs: a new one begins above both, with the
 -- queue open, so that the primary drains before it writes. Acked commands of its epoch and later ones are handed out
--- again: a primary that was restored has forgotten some of them, and its inbox tells which not.
+-- again: a primary that was restored has forgotten some of them, and its inbox tells which not. Numbers that this
+-- database has drawn and forgotten must not be drawn again, for the primary remembers them: they go on far above.
 create or replace function public.continuity_reconcile_epoch(p_primary_epoch bigint, p_term bigint) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
@@ -597,6 +600,10 @@ begin
   where status = 'acked'
     and epoch >= p_primary_epoch;
   get diagnostics v_replayed = row_count;
+  perform setval(s.name, nextval(s.name) + 1000000000)
+  from (values
+    ('public.continuity_claim_tokens'::regclass),
+    (pg_get_serial_sequence('public.continuity_commands', 'queue_sequence')::regclass)) s(name);
   update public.continuity_fence
   set epoch = greatest(v_fence.epoch, p_primary_epoch) + 1,
       mode = 'QUEUE',

@@ -16,7 +16,7 @@ import (
 //	DIRECT(e) --Open--> QUEUE(e+1) --BeginCatchup--> CATCHUP(e+1) --Seal--> SEALED(e+1) --Cutover--> DIRECT(e+2)
 //	                        ^---------------------Reopen------------------------'
 //
-// Every step may be repeated when its reply was lost, and then answers the same.
+// Every step but Reconcile, when its reply was lost and it is repeated, answers the same.
 type Fence struct {
 	transport Transport
 }
@@ -132,7 +132,8 @@ func (f *Fence) Seal(ctx context.Context, epoch continuity.Epoch, term Term) (Fe
 // Cutover opens direct writes under epoch+1. The primary opens only when it has returned.
 //
 // It is ErrNotYet, with the reason in the Refusal's detail, while a command up to the mark is unacked or holds its
-// aggregate dead, if the mark is of another seal, or if the primary's inbox has fewer commands than were acked.
+// aggregate dead, if the mark is of another seal, or, "inbox", if the primary's books and the queue's do not agree: either
+// was restored from a backup, and Reconcile is to follow.
 func (f *Fence) Cutover(ctx context.Context, epoch continuity.Epoch, term Term, hwm continuity.Sequence, a Attestation) (CutoverProof, error) {
 	var proof CutoverProof
 	attest, err := json.Marshal(a)
@@ -154,7 +155,8 @@ func (f *Fence) Reopen(ctx context.Context, epoch continuity.Epoch, instance str
 }
 
 // Reconcile begins an epoch above those of both sides, with the queue open, after either was restored from a backup. What
-// was acked in the primary's epoch or later is handed out again, since a restored primary has forgotten some of it.
+// was acked in the primary's epoch or later is handed out again, since a restored primary has forgotten some of it. It is
+// the one step whose repetition is another one, which does no harm.
 func (f *Fence) Reconcile(ctx context.Context, primary continuity.Epoch, term Term) (FenceState, error) {
 	return f.step(ctx, "continuity_reconcile_epoch", map[string]any{"p_primary_epoch": primary, "p_term": term})
 }

@@ -344,19 +344,22 @@ func TestCutoverCountsTheDead(t *testing.T) {
 	})
 }
 
-// TestCutoverBelievesTheInbox: fewer commands on the primary than were acked means that it has lost some.
+// TestCutoverBelievesTheInbox: fewer commands on the primary than were acked means that it has lost some, more than were
+// accepted that the queue has.
 func TestCutoverBelievesTheInbox(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.openDrain()
 		w.enqueue(order("k1", "o1"))
 		w.ack(w.claimOne())
 		hwm := w.seal()
-		_, err := w.fence.Cutover(t.Context(), 2, 1, hwm, hosted.Attestation{Applied: 0})
-		if got := reason(t, err); got != "inbox" {
-			t.Errorf("the reason is %s", got)
+		for _, applied := range []int64{0, 2} {
+			_, err := w.fence.Cutover(t.Context(), 2, 1, hwm, hosted.Attestation{Applied: applied})
+			if got := reason(t, err); got != "inbox" {
+				t.Errorf("with %d applied the reason is %s", applied, got)
+			}
 		}
 		w.wantFence(2, continuity.Sealed)
-		err = w.transport.Call(t.Context(), "continuity_cutover", map[string]any{
+		err := w.transport.Call(t.Context(), "continuity_cutover", map[string]any{
 			"p_epoch": 2, "p_term": 1, "p_hwm": hwm, "p_attest": json.RawMessage(`{}`),
 		}, nil)
 		w.wantErr(err, continuity.ErrInvalid)
@@ -391,8 +394,16 @@ func TestReconcileBeginsAboveBoth(t *testing.T) {
 					t.Errorf("reconciled: %+v", s)
 				}
 				must[hosted.FenceState](w)(w.fence.BeginCatchup(t.Context(), c.want, 3))
-				if got := keysOf(w.claim(10)); !slices.Equal(got, c.replayed) {
+				const forgotten = 1_000_000
+				if got := w.enqueue(order("new", "new")); got.Sequence < forgotten || got.Epoch != c.want {
+					t.Errorf("a new command is %+v", got)
+				}
+				claims := w.claim(10)
+				if got := keysOf(claims); !slices.Equal(got, append(c.replayed, "new")) {
 					t.Errorf("handed out again are %v, want %v", got, c.replayed)
+				}
+				if claims[0].Token < forgotten {
+					t.Errorf("a new claim is %+v", claims[0])
 				}
 				if got := w.events(); !slices.Equal(got, []string{"begin", "reconcile", "catchup"}) {
 					t.Errorf("the log is %v", got)
