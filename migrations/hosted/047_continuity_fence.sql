@@ -316,8 +316,8 @@ $$;
 
 -- +goose StatementBegin
 -- An edge reports that it does not reach the primary, and asks for the queue. It opens if the epoch is the expected one
--- and if the primary has not reported to this database for a while, or several edges say the same; and not before direct
--- writes were open for the dwell time, which doubles while they are closed again soon.
+-- and if the primary has not reported to this database for a while, or several edges say the same, or all that there are;
+-- and not before direct writes were open for the dwell time, which doubles while they are closed again soon.
 --
 -- A refusal is no error, because the report has to stay: {"opened": false, "waitingFor": ...}. Whoever comes second with
 -- the same expectation finds what it asked for and is told so.
@@ -329,6 +329,7 @@ declare
   v_fence public.continuity_fence;
   v_heard boolean;
   v_reports bigint;
+  v_edges bigint;
 begin
   perform public.continuity_require_name('reason', p_reason);
   perform public.continuity_require_name('instance', p_instance);
@@ -360,13 +361,15 @@ begin
     select from public.continuity_replication_state
     where role = 'primary'
       and last_seen_at > now() - make_interval(secs => v_fence.stale_seconds));
-  v_reports := (
-    select count(*)
-    from public.continuity_replication_state
-    where role = 'edge'
-      and mode <> 'primary'
-      and last_seen_at > now() - make_interval(secs => 2 * v_fence.stale_seconds));
-  if v_heard and v_reports < v_fence.min_reports then
+  select count(*) filter (
+           where mode <> 'primary'
+             and last_seen_at > now() - make_interval(secs => 2 * v_fence.stale_seconds)),
+         count(*)
+  into v_reports, v_edges
+  from public.continuity_replication_state
+  where role = 'edge'
+    and last_seen_at > now() - interval '10 minutes';
+  if v_heard and v_reports < least(v_fence.min_reports, v_edges) then
     return jsonb_build_object('opened', false, 'waitingFor', 'reports', 'fence', public.continuity_fence_json());
   end if;
 
@@ -379,7 +382,7 @@ begin
       -- Calm is what lasted ten minutes.
       flaps = case when direct_since > now() - interval '10 minutes' then flaps + 1 else 0 end;
   perform public.continuity_log_flip('open', p_instance, p_reason,
-    jsonb_build_object('primaryHeard', v_heard, 'reports', v_reports));
+    jsonb_build_object('primaryHeard', v_heard, 'reports', v_reports, 'edges', v_edges));
   return jsonb_build_object('opened', true, 'fence', public.continuity_fence_json());
 end
 $$;
@@ -696,7 +699,7 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- How many edges have to report if the primary is still heard, after how many seconds it is not heard any more (an edge's
+-- How many edges have to report if the primary is still heard, if there are so many, after how many seconds it is not heard any more (an edge's
 -- report counts twice as long), the dwell time before it doubles (up to a minute), and how long a seal may last until an
 -- edge may reopen. Null leaves a setting as it is.
 create or replace function public.continuity_configure_fence(

@@ -77,7 +77,8 @@ type Flip struct {
 
 // FenceSettings are the conditions under which edges open the queue. A zero field leaves a setting as it is.
 type FenceSettings struct {
-	// MinReports is how many edges have to report while the primary is still heard; 2 at first.
+	// MinReports is how many edges have to report while the primary is still heard, or all if there are fewer; 2 at
+	// first. An edge that has been silent for ten minutes is none.
 	MinReports int
 	// Stale is after which silence the primary is not heard any more; 15 s at first. It is more than two heartbeats.
 	Stale time.Duration

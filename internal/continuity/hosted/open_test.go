@@ -19,6 +19,14 @@ func (w *world) hear() {
 	}))
 }
 
+// see is a report of an edge that reaches the primary.
+func (w *world) see(edge string) {
+	w.Helper()
+	must[hosted.FenceState](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
+		NodeID: edge, Role: hosted.RoleEdge, Mode: contracts.ModePrimary, Instance: edge,
+	}))
+}
+
 // wantWaiting fails unless the edge is told to wait for it, with the fence as it is.
 func (w *world) wantWaiting(instance, what string) {
 	w.Helper()
@@ -34,6 +42,7 @@ func (w *world) wantWaiting(instance, what string) {
 func TestOneEdgeIsNotBelievedAgainstThePrimary(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.hear()
+		w.see("edge-2")
 		for range 3 {
 			w.wantWaiting("edge-1", "reports") // However often it says so.
 		}
@@ -43,9 +52,21 @@ func TestOneEdgeIsNotBelievedAgainstThePrimary(t *testing.T) {
 	})
 }
 
+// TestOnlyEdgeIsBelieved: there is nobody else who could say so. Edges of the past are nobody.
+func TestOnlyEdgeIsBelieved(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.hear()
+		w.see("edge-2")
+		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '11 minutes' where role = 'edge'`)
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
+		w.wantFence(2, continuity.Queue)
+	})
+}
+
 func TestSilentPrimaryIsEnough(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.hear()
+		w.see("edge-2")
 		w.wantWaiting("edge-1", "reports")
 		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '16 seconds' where role = 'primary'`)
 		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
@@ -57,12 +78,11 @@ func TestSilentPrimaryIsEnough(t *testing.T) {
 func TestReportsOfThePastDoNotCount(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.hear()
+		w.see("edge-2")
 		w.wantWaiting("edge-1", "reports")
 		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '31 seconds' where node_id = 'edge-1'`)
 		w.wantWaiting("edge-2", "reports")
-		must[hosted.FenceState](w)(w.nodes.Beat(t.Context(), hosted.Heartbeat{
-			NodeID: "edge-2", Role: hosted.RoleEdge, Mode: contracts.ModePrimary, Instance: "e2",
-		}))
+		w.see("edge-2")
 		w.wantWaiting("edge-3", "reports")
 		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-2"))
 		w.wantFence(2, continuity.Queue)
@@ -112,6 +132,7 @@ func TestDwellDoublesWhileTheTunnelFlaps(t *testing.T) {
 func TestConditionsAreSettings(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.hear()
+		w.see("edge-3")
 		must[hosted.FenceState](w)(w.fence.Configure(t.Context(), hosted.FenceSettings{MinReports: 3, Dwell: 7 * time.Second}))
 		w.wantWaiting("edge-1", "reports")
 		w.wantWaiting("edge-2", "reports")
