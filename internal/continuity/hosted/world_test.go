@@ -263,14 +263,15 @@ func (w *world) waiting(n int) {
 // waitingFor is waiting for another kind of lock.
 func (w *world) waitingFor(lock string, n int) {
 	w.Helper()
+	start := time.Now()
 	for scan[int](w, `
 		select count(*)
 		from pg_stat_activity
 		where datname = current_database()
 		  and wait_event_type = 'Lock'
 		  and wait_event = $1`, lock) != n {
-		if err := w.Context().Err(); err != nil {
-			w.Fatal(err)
+		if time.Since(start) > 30*time.Second {
+			w.Fatalf("there are never %d sessions that wait for the lock %s", n, lock)
 		}
 	}
 }
