@@ -408,6 +408,7 @@ func TestReconcileBeginsAboveBoth(t *testing.T) {
 				if got := w.events(); !slices.Equal(got, []string{"begin", "reconcile", "catchup"}) {
 					t.Errorf("the log is %v", got)
 				}
+				w.checkLog()
 			})
 		})
 	}
@@ -437,6 +438,7 @@ func TestPersonForcesTheFence(t *testing.T) {
 		if got := w.events(); !slices.Equal(got, []string{"begin", "force_queue", "force_direct"}) {
 			t.Fatalf("the log is %v", got)
 		}
+		w.checkLog()
 		if last := flips[2]; last.Actor != "ana" || *last.Reason != "the drill is over" || string(last.Detail) != `{"left": 1}` {
 			t.Errorf("it is logged as %+v", last)
 		}

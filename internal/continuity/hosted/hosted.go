@@ -93,6 +93,11 @@ type Seconds time.Duration
 // Duration is s as the standard library's type.
 func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 
+// MarshalJSON writes a number of seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(s).Seconds())
+}
+
 // UnmarshalJSON reads a number of seconds; null is zero.
 func (s *Seconds) UnmarshalJSON(text []byte) error {
 	var n float64

@@ -333,6 +333,7 @@ func TestGatesAreNeverOpenTogether(t *testing.T) {
 	}
 	stop()
 	edges.Wait()
+	w.checkLog()
 	rows := 0
 	for _, receipts := range accepted {
 		for key, receipt := range receipts {
@@ -356,6 +357,23 @@ func TestGatesAreNeverOpenTogether(t *testing.T) {
 			where (queue_sequence > $2 and queue_sequence <= $3) <> (epoch = $1)`, m.epoch, from, m.hwm); n != 0 {
 			t.Errorf("%d commands lie on the wrong side of the mark of epoch %d", n, m.epoch)
 		}
+	}
+}
+
+// checkLog: epochs only rise, and each has one gate.
+func (w *world) checkLog() {
+	w.Helper()
+	last := continuity.Epoch(0)
+	direct := map[continuity.Epoch]bool{}
+	for _, flip := range must[[]hosted.Flip](w)(w.fence.Log(w.Context(), 0, 1000)) {
+		if flip.Epoch < last {
+			w.Errorf("epoch %d follows %d", flip.Epoch, last)
+		}
+		last = flip.Epoch
+		if gate, known := direct[flip.Epoch]; known && gate != (flip.Mode == continuity.Direct) {
+			w.Errorf("epoch %d has both gates", flip.Epoch)
+		}
+		direct[flip.Epoch] = flip.Mode == continuity.Direct
 	}
 }
 
