@@ -6,11 +6,12 @@
 -- +goose Up
 
 -- One row. The sequencer is the row in the hosted database; this copy is what a write is checked against, in the
--- transaction of the write, under a shared advisory lock whose exclusive half every flip takes.
+-- transaction of the write, under a shared advisory lock whose exclusive half every flip takes. Epoch 0 is that of a
+-- primary without a hosted database; a hosted fence begins with 1.
 create table primary_fence (
   singleton boolean not null default true,
   epoch bigint not null default 0,
-  mode text not null default 'QUEUE',
+  mode text not null default 'DIRECT',
   -- Nothing new is taken, whatever the mode says, until the hosted fence has been read.
   closed boolean not null default true,
   -- The highest epoch that anybody has named. The fence does not open under a lower one.

@@ -223,7 +223,10 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 	proof, err := w.Fence.Cutover(ctx, f.Epoch, w.term, *f.HighWaterMark, hosted.Attestation{Applied: drained})
 	if err != nil {
 		if reason(err) == "inbox" {
-			// The queue has acks for effects that the primary does not have.
+			// Either has forgotten what the other remembers.
+			if err := w.Primary.PublishAgain(ctx, f.Epoch); err != nil {
+				return err
+			}
 			_, err = w.reconcile(ctx, f.Epoch, f.Epoch)
 			return err
 		}

@@ -40,12 +40,16 @@ func (c *check) compare(ctx context.Context) error {
 			c.open(q, e, mark)
 		}
 	}
+	forgotten := 0
 	for _, e := range c.inbox {
-		if q, ok := c.queue[e.Key]; e.Way == drained && !ok && len(c.queue) > 0 {
-			c.report.warning(Unaccounted, e.CommandID, "drained, and not in the queue, which was purged or restored")
+		if q, ok := c.queue[e.Key]; e.Way == drained && !ok {
+			forgotten++
 		} else if e.Way == drained && q.CommandID != e.CommandID {
 			c.report.violation(Unaccounted, e.CommandID, "drained, but the queue has the key for %s", q.CommandID)
 		}
+	}
+	if forgotten > 0 {
+		c.report.warning(Unaccounted, uuid.Nil, "%d drained commands are not in the queue, which was purged or restored, or has taken them in meanwhile", forgotten)
 	}
 	return nil
 }

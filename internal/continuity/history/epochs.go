@@ -36,7 +36,7 @@ func (c *check) epochs() {
 		if known && direct != f.direct() {
 			c.report.violation(TwoGates, uuid.Nil, "epoch %d is %s on the primary, and not in the hosted log", f.Epoch, f.Mode)
 		}
-		if !known {
+		if !known && f.Epoch > 0 { // Epoch 0 has no hosted database.
 			c.report.warning(TwoGates, uuid.Nil, "epoch %d is not in the hosted log, which was restored", f.Epoch)
 		}
 		c.openedEarly(i)

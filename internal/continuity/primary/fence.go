@@ -144,9 +144,9 @@ func (p *Primary) See(ctx context.Context, epoch continuity.Epoch) error {
 }
 
 // Reopen opens direct writes again, under the epoch that is known, though the
-// hosted fence cannot be read: the policy Available after a start. It returns
-// false and changes nothing under Strict, when a higher epoch was seen, and when
-// the queue was open last.
+// hosted fence cannot be read: the policy Available after a start, and a primary
+// that has no hosted database, in epoch 0. It returns false and changes nothing
+// under Strict, when a higher epoch was seen, and when the queue was open last.
 func (p *Primary) Reopen(ctx context.Context) (bool, error) {
 	if p.policy != Available {
 		return false, nil

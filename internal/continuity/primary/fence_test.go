@@ -104,7 +104,7 @@ func TestFenceOnlyRises(t *testing.T) {
 		}
 	}
 	log := text[string](s, `select string_agg(concat_ws(' ', epoch, mode, closed), ', ' order by id) from primary_fence_flips`)
-	if log != "0 QUEUE t, 4 DIRECT f, 4 DIRECT t, 6 QUEUE f" {
+	if log != "0 DIRECT t, 4 DIRECT f, 4 DIRECT t, 6 QUEUE f" {
 		t.Errorf("the log says %s", log)
 	}
 }

@@ -58,7 +58,7 @@ type Handler struct {
 	mux    *http.ServeMux
 	tokens [][sha256.Size]byte
 	began  time.Time
-	// heard is when an edge last asked for the health, after began; 0 for never.
+	// heard is when an edge last asked for anything, after began; 0 for never.
 	heard atomic.Int64
 }
 
@@ -95,6 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, Problem{Status: http.StatusUnauthorized, Code: "unauthorized", Detail: "send the service token as a bearer token"}, "")
 		return
 	}
+	h.heard.Store(int64(max(time.Since(h.began), 1)))
 	h.mux.ServeHTTP(w, r)
 }
 
@@ -113,8 +114,9 @@ func (h *Handler) authentic(r *http.Request) bool {
 	return match == 1
 }
 
-// Heard reports whether an edge has asked for the health within the last while:
-// that edges reach the primary is what a cutover waits for.
+// Heard reports whether an edge has asked for anything within the last while:
+// that edges reach the primary is what a cutover waits for. In an outage an edge
+// asks once in an open window of its breaker, so the while is longer than that.
 func (h *Handler) Heard(within time.Duration) bool {
 	at := h.heard.Load()
 	return at != 0 && time.Since(h.began)-time.Duration(at) <= within
@@ -231,7 +233,6 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, continuity.Command{}, 0, err)
 		return
 	}
-	h.heard.Store(int64(max(time.Since(h.began), 1)))
 	status := http.StatusOK
 	if !health.OK {
 		status = http.StatusServiceUnavailable

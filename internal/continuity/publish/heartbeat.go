@@ -85,7 +85,7 @@ func (h *Heartbeat) RunOnce(ctx context.Context) error {
 		Instance:    h.Instance,
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("heartbeat: %w", err), h.cutOff(ctx))
+		return errors.Join(fmt.Errorf("heartbeat: %w", err), h.cutOff(ctx, local))
 	}
 	h.failingSince = nil
 	if opens := state.Mode == continuity.Direct && (local.Closed || local.Epoch != state.Epoch); opens || state.Epoch < local.Seen {
@@ -118,12 +118,13 @@ func modeOf(s primary.State, policy primary.Policy) contracts.ReplicationMode {
 
 // cutOff lets local writes go on, if the policy says so, after a start without
 // the hosted database.
-func (h *Heartbeat) cutOff(ctx context.Context) error {
+func (h *Heartbeat) cutOff(ctx context.Context, local primary.State) error {
 	now := time.Since(h.began)
 	if h.failingSince == nil {
 		h.failingSince = &now
 	}
-	if now-*h.failingSince < h.Grace || ctx.Err() != nil {
+	// In epoch 0 the fence was never read, and nothing is known of it.
+	if now-*h.failingSince < h.Grace || local.Epoch == 0 || ctx.Err() != nil {
 		return nil
 	}
 	opened, err := h.Primary.Reopen(ctx)
