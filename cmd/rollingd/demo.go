@@ -128,7 +128,7 @@ func (c *cli) demo(ctx context.Context, opts demoOptions) (err error) {
 	}
 	if opts.keep {
 		fmt.Fprintf(c.errOut, "\nThe server stays up until Ctrl-C.\n\n")
-		c.printStores(s, database)
+		c.printStores(s, "http://"+s.server.Addr(), database)
 		fmt.Fprintf(c.errOut, "\nTo look around, in another terminal:\n\n")
 		c.printAccess("http://"+s.server.Addr(), token)
 		fmt.Fprintf(c.errOut, "  %s day-dbs --state DRAINING\n", self())

@@ -24,7 +24,10 @@ import (
 const devEnv = "dev"
 
 func (c *cli) devCommand() *cobra.Command {
-	var dir, listen string
+	var (
+		dir, listen string
+		continuity  bool
+	)
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a server for development on stores of its own, with a demo tenant",
@@ -36,15 +39,20 @@ The company demo has one restaurant, centro, whose days rotate and may be droppe
 yesterday is still ACTIVE and has a few documents: "rollingd run rolling-db-rotate" is the night
 after it. The tokens are other ones at each start.
 
+With --continuity there are a hosted Postgres and an edge, too, and the primary runs in a process of
+its own that can be killed: it prints how to have an outage, and to sell through it.
+
 Ctrl-C stops everything.`,
 		Example: `  rollingd dev
+  rollingd dev --continuity
   rollingd dev --data /var/tmp/rollingd-dev --listen 127.0.0.1:0`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&dir, "data", ".rollingd-dev", "folder of the private stores")
 	cmd.Flags().StringVar(&listen, "listen", app.DefaultListenAddr, "host:port of the server; port 0 is a free one")
+	cmd.Flags().BoolVar(&continuity, "continuity", false, "with a hosted Postgres, an edge, and a primary that can be killed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		err := c.dev(cmd.Context(), dir, listen)
+		err := c.dev(cmd.Context(), dir, listen, continuity)
 		if errors.Is(err, context.Canceled) {
 			return errors.New("interrupted before it had started")
 		}
@@ -53,8 +61,8 @@ Ctrl-C stops everything.`,
 	return cmd
 }
 
-func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
-	if err := checkFree(ctx, listen); err != nil {
+func (c *cli) dev(ctx context.Context, dir, listen string, continuity bool) (err error) {
+	if listen, err = checkFree(ctx, listen); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.errOut, "starting the stores…")
@@ -72,23 +80,33 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 		fmt.Fprintln(c.errOut, "stopping…")
 		err = errors.Join(err, s.stop(ctx, nil))
 	}()
-	token := randomToken()
-	opts := app.Options{
-		Env:         devEnv,
-		ListenAddr:  listen,
-		AdminTokens: "dev=destroyer:" + token,
-		// Pages of developers' own servers.
-		DeviceOrigins: device.AnyOrigin,
-		Logger:        slog.New(slog.NewTextHandler(c.errOut, nil)),
-	}
+	token, jwtSecret := randomToken(), ""
 	if s.proxySecret != "" {
-		opts.CouchProxySecret, opts.DeviceJWTSecret = s.proxySecret, randomToken()
+		jwtSecret = randomToken()
 	}
-	err = s.serve(ctx, opts)
-	if err != nil {
-		return err
+	var plane *outage
+	if continuity {
+		plane, err = c.startOutage(ctx, s, dir, listen, primaryEnv{token: token, jwtSecret: jwtSecret})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, plane.stop(ctx)) }()
+	} else {
+		err = s.serve(ctx, app.Options{
+			Env:              devEnv,
+			ListenAddr:       listen,
+			AdminTokens:      "dev=destroyer:" + token,
+			CouchProxySecret: s.proxySecret,
+			DeviceJWTSecret:  jwtSecret,
+			// Pages of developers' own servers.
+			DeviceOrigins: device.AnyOrigin,
+			Logger:        slog.New(slog.NewTextHandler(c.errOut, nil)),
+		})
+		if err != nil {
+			return err
+		}
 	}
-	url := "http://" + s.server.Addr()
+	url := "http://" + listen
 	day, faults, err := demo.Tenant(ctx, demo.Options{
 		API:         url,
 		Token:       token,
@@ -106,24 +124,31 @@ func (c *cli) dev(ctx context.Context, dir, listen string) (err error) {
 	}
 	c.printDev(s, url, token, day, faults)
 	c.printTill(url, till)
+	var failed <-chan error
+	if plane != nil {
+		c.printOutage(s, plane)
+	} else {
+		failed = s.server.Failed()
+	}
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-s.server.Failed():
+	case err := <-failed:
 		return err
 	}
 }
 
-// checkFree finds out that the address is taken before the stores are started.
-func checkFree(ctx context.Context, address string) error {
+// checkFree finds out that the address is taken before the stores are started,
+// and which port a free one is.
+func checkFree(ctx context.Context, address string) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
 	case err == nil:
-		return l.Close()
+		return l.Addr().String(), l.Close()
 	case errors.Is(err, syscall.EADDRINUSE):
-		return usagef("--listen: another process listens on %s; choose another port, or 127.0.0.1:0 for a free one", address)
+		return "", usagef("--listen: another process listens on %s; choose another port, or 127.0.0.1:0 for a free one", address)
 	default:
-		return usagef("--listen: %w", err)
+		return "", usagef("--listen: %w", err)
 	}
 }
 
@@ -131,7 +156,7 @@ func checkFree(ctx context.Context, address string) error {
 // the server is there to look at it.
 func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 	fmt.Fprintf(c.errOut, "\nrollingd is ready. Ctrl-C stops everything.\n\n")
-	c.printStores(s, s.DatabaseURL)
+	c.printStores(s, url, s.DatabaseURL)
 	commands := []string{"day-dbs", "run rolling-db-rotate --company demo", "run archive --company demo"}
 	if len(faults) > 0 {
 		fmt.Fprintf(c.errOut, "\nThe first rotation found things out of place; another --data folder begins anew:\n\n")
@@ -151,9 +176,9 @@ func (c *cli) printDev(s *stand, url, token, day string, faults []string) {
 
 // printStores prints where the server and its stores answer, passwords of
 // private stores included: there is no other way to learn them.
-func (c *cli) printStores(s *stand, database string) {
+func (c *cli) printStores(s *stand, url, database string) {
 	for _, line := range [][2]string{
-		{"server", "http://" + s.server.Addr()},
+		{"server", url},
 		{"CouchDB", s.CouchDBURL + "  (" + s.CouchDB + ")"},
 		{"Postgres", database + "  (" + s.Postgres + ")"},
 	} {

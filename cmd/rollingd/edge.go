@@ -19,14 +19,14 @@ func (c *cli) edgeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "edge",
 		Short: "Run an edge of the continuity plane",
-		Long: `Run an edge: the HTTP API that takes commands, reads and payment webhooks in front of the primary. While
-the primary does not answer, it reads from snapshots and puts essential commands into the queue of the
-hosted database. Several edges may run; each has an instance name of its own.
+		Long: `Run an edge: the HTTP API that takes commands, reads and payment webhooks in front of the primary.
+While the primary does not answer, it reads from snapshots and puts essential commands into the
+queue of the hosted database. Several edges may run; each has an instance name of its own.
 
-LOCAL_CONTINUITY_PHASE says how much of it is switched on, and each number includes those before it:
-0 off and 1 schema send everything to the primary; 2 shadow watches and says in metrics what it would
-do; 3 also logs that the circuit opens and closes; 4 takes the other way; 5 is for the primary, which
-drains and publishes; 6 alerts. Going back one loses nothing.
+LOCAL_CONTINUITY_PHASE says how much of it is switched on, and each number includes those before
+it: 0 off and 1 schema send everything to the primary; 2 shadow watches and says in metrics what it
+would do; 3 also logs that the circuit opens and closes; 4 takes the other way; 5 is for the
+primary, which drains and publishes; 6 alerts. Going back one loses nothing.
 
 A first SIGINT or SIGTERM stops it in order. A second one ends it at once.
 

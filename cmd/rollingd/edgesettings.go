@@ -53,7 +53,7 @@ var edgeSettings = append([]edgeSetting{
 		edgeText(func(c *edgeConfig) *string { return &c.DatabaseURL })},
 	{"MERCADOPAGO_WEBHOOK_SECRET", "MercadoPagoSecret", "none", "signs the webhooks of Mercado Pago; without it they are refused",
 		edgeText(func(c *edgeConfig) *string { return &c.MercadoPagoSecret })},
-	{"MERCADOPAGO_ACCESS_TOKEN", "MercadoPagoAccessToken", "none", "looks up what a webhook is about; without it only webhooks that carry the payment's status are taken",
+	{"MERCADOPAGO_ACCESS_TOKEN", "MercadoPagoAccessToken", "none", "looks up what a webhook is about; without it only those that carry the status are taken",
 		edgeText(func(c *edgeConfig) *string { return &c.MercadoPagoAccessToken })},
 	{"MERCADOPAGO_API_URL", "MercadoPagoAPI", edge.MercadoPagoAPI, "where it is looked up",
 		edgeText(func(c *edgeConfig) *string { return &c.MercadoPagoAPI })},

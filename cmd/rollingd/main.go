@@ -125,6 +125,7 @@ Exit codes:
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		c.serveCommand(),
+		c.edgeCommand(),
 		c.devCommand(),
 		c.demoCommand(),
 		c.migrateCommand(),
@@ -135,6 +136,8 @@ Exit codes:
 		c.explainCommand(),
 		c.holdCommand(),
 		c.waiveCommand(),
+		c.continuityCommand(),
+		c.verifyHistoryCommand(),
 		c.restoreCommand(),
 		c.flagsCommand(),
 		c.restaurantsCommand(),

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/rollingd/rollingd/internal/pg"
@@ -11,47 +13,69 @@ import (
 )
 
 func (c *cli) migrateCommand() *cobra.Command {
-	var status bool
+	var status, hosted bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Apply the migrations of the primary's Postgres",
-		Long: `Apply the pending migrations to the Postgres that ` + databaseVariable + ` names. "rollingd serve"
-does the same when it starts. Servers that start together take turns.
+		Short: "Apply the migrations of a Postgres",
+		Long: `Apply the pending migrations to the primary's Postgres, which ` + databaseVariable + ` names.
+"rollingd serve" does the same when it starts. Servers that start together take turns.
+
+With --hosted it is the hosted Postgres of the continuity plane, which ` + hostedVariable + `
+names: as its owner, past any pooler. Supabase's own tooling may apply the same files, which are in
+migrations/hosted.
 
 With --status it only lists them, and exits with 1 if one is pending.`,
 		Example: `  rollingd migrate
+  rollingd migrate --hosted
   rollingd migrate --status`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			url := c.getenv(databaseVariable)
-			if url == "" {
-				return usagef("%s: want postgres://user:password@host:port/database", databaseVariable)
-			}
-			pool, err := pg.Open(cmd.Context(), url, pg.Options{})
-			if err != nil {
-				return usagef("%s: %w", databaseVariable, err)
-			}
-			defer pool.Close()
-			if status {
-				all, err := pg.Status(cmd.Context(), pool, migrations.Primary())
-				if err != nil {
-					return hintDatabase(err)
-				}
-				return c.printMigrations(all)
-			}
-			applied, err := pg.Migrate(cmd.Context(), pool, migrations.Primary())
-			if err != nil {
-				return hintDatabase(err)
-			}
-			if len(applied) == 0 {
-				_, err := fmt.Fprintln(c.out, "nothing to do: all migrations are applied")
-				return err
-			}
-			return c.printMigrations(applied)
-		},
 	}
 	cmd.Flags().BoolVar(&status, "status", false, "list the migrations and apply none")
+	cmd.Flags().BoolVar(&hosted, "hosted", false, "those of the hosted Postgres")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		// The primary has the queue of the hosted Postgres, too, for its own work.
+		variable, sets := databaseVariable, []pg.Migrations{migrations.Primary(), migrations.Hosted()}
+		if hosted {
+			variable, sets = hostedVariable, sets[1:]
+		}
+		apply := pg.Migrate
+		if status {
+			apply = func(ctx context.Context, pool *pgxpool.Pool, set pg.Migrations) ([]pg.Migration, error) {
+				return pg.Status(ctx, pool, set)
+			}
+		}
+		all, err := c.migrate(cmd.Context(), variable, sets, apply)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			_, err := fmt.Fprintln(c.out, "nothing to do: all migrations are applied")
+			return err
+		}
+		return c.printMigrations(all)
+	}
 	return cmd
+}
+
+// migrate applies something to each set of migrations of a Postgres.
+func (c *cli) migrate(
+	ctx context.Context, variable string, sets []pg.Migrations,
+	apply func(context.Context, *pgxpool.Pool, pg.Migrations) ([]pg.Migration, error),
+) ([]pg.Migration, error) {
+	pool, err := c.openNamed(ctx, variable)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	var all []pg.Migration
+	for _, set := range sets {
+		some, err := apply(ctx, pool, set)
+		if err != nil {
+			return nil, hintDatabase(err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 func (c *cli) printMigrations(all []pg.Migration) error {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/continuity/edge"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/device"
 )
 
@@ -63,6 +65,21 @@ var settings = []setting{
 		text(func(c *config) *string { return &c.DeviceOrigins })},
 	{"ROLLINGD_DEVICE_RATE", "DeviceRate", strconv.Itoa(device.DefaultRate), "requests that a device may make in a second",
 		number(func(c *config) *int { return &c.DeviceRate })},
+	{"LOCAL_CONTINUITY_PHASE", "ContinuityPhase", "0", "how much of the continuity plane is switched on, from 0 to 6; see rollingd edge --help",
+		func(c *config, value string) (err error) {
+			c.ContinuityPhase, err = edge.ParsePhase(value)
+			return err
+		}},
+	{"ROLLINGD_CONTINUITY_POLICY", "ContinuityPolicy", string(primary.Available), "what becomes of direct writes when the hosted database is cut off: available, strict",
+		text(func(c *config) *string { return &c.ContinuityPolicy })},
+	{"ROLLINGD_SERVICE_TOKENS", "ServiceTokens", "none", "admit edges to the internal API, separated by commas; tokens of 16 characters or more",
+		text(func(c *config) *string { return &c.ServiceTokens })},
+	{"SUPABASE_URL", "SupabaseURL", "none", "the hosted database over PostgREST: https://project.supabase.co",
+		text(func(c *config) *string { return &c.SupabaseURL })},
+	{"SUPABASE_SERVICE_ROLE_KEY", "SupabaseKey", "none", "its service key",
+		text(func(c *config) *string { return &c.SupabaseKey })},
+	{hostedVariable, "HostedDatabaseURL", "none", "the hosted database over Postgres, in place of SUPABASE_URL",
+		text(func(c *config) *string { return &c.HostedDatabaseURL })},
 	{"ROLLINGD_LEASE_TTL", "LeaseTTL", "30s", "how long the work of a process that died waits for another",
 		duration(func(c *config) *time.Duration { return &c.LeaseTTL })},
 	{"ROLLINGD_WORKERS", "Workers", strconv.Itoa(app.DefaultWorkers), "databases or restaurants that are worked on at a time",
@@ -88,7 +105,10 @@ var settings = []setting{
 		})},
 }
 
-const databaseVariable = "ROLLINGD_DATABASE_URL"
+const (
+	databaseVariable = "ROLLINGD_DATABASE_URL"
+	hostedVariable   = "ROLLINGD_HOSTED_DATABASE_URL"
+)
 
 func text(field func(*config) *string) func(*config, string) error {
 	return func(c *config, value string) error {

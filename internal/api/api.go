@@ -60,7 +60,7 @@ type CouchDB interface {
 	Security(ctx context.Context, db string) (couch.Security, error)
 }
 
-// Options of the API; all are required but Devices.
+// Options of the API; all are required but Devices and Continuity.
 type Options struct {
 	// Env is the prefix of all database names.
 	Env string
@@ -75,8 +75,10 @@ type Options struct {
 	Archive    Archive
 	// Devices is nil while the device plane is off.
 	Devices Devices
-	Metrics *prometheus.Registry
-	Logger  *slog.Logger
+	// Continuity is nil while the continuity plane is off.
+	Continuity *Continuity
+	Metrics    *prometheus.Registry
+	Logger     *slog.Logger
 }
 
 // API serves the routes.
@@ -144,5 +146,11 @@ func (a *API) adminRoutes() []route {
 		{http.MethodDelete, "/device-tokens/:companyId/:restaurantId", Operator, a.revokeDeviceTokens},
 		{http.MethodDelete, "/device-tokens/:companyId/:restaurantId/:deviceId", Operator, a.revokeDeviceTokens},
 		{http.MethodGet, "/doctor", Viewer, a.doctor},
+		{http.MethodGet, "/continuity", Viewer, a.getContinuity},
+		{http.MethodGet, "/continuity/commands", Viewer, a.listCommands},
+		{http.MethodPost, "/continuity/commands/:commandId/redrive", Operator, a.redriveCommand},
+		{http.MethodPost, "/continuity/commands/:commandId/skip", Destroyer, a.skipCommand},
+		{http.MethodPost, "/continuity/force-queue", Destroyer, a.forceQueue},
+		{http.MethodPost, "/continuity/force-direct", Destroyer, a.forceDirect},
 	}
 }

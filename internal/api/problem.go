@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
@@ -81,6 +82,12 @@ var known = []struct {
 	{couch.ErrUnavailable, http.StatusServiceUnavailable, "couchdb_unavailable", "", "see `rollingd doctor`, and repeat when CouchDB is back"},
 	{pg.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown", "", "the connection to Postgres was lost in the commit; look whether it happened before you repeat it"},
 	{pg.ErrUnavailable, http.StatusServiceUnavailable, "postgres_unavailable", "", "see /readyz, and repeat when it is back"},
+	{continuity.ErrUnknownCommand, http.StatusNotFound, "unknown_command", "commandId", "GET /admin/continuity/commands lists them"},
+	{continuity.ErrInvalid, http.StatusConflict, "not_dead", "commandId", "only a dead command is redriven or skipped"},
+	{continuity.ErrNotOpen, http.StatusConflict, "gate_closed", "epoch", "GET /admin/continuity says which gate is open"},
+	{continuity.ErrDrift, http.StatusServiceUnavailable, "hosted_schema", "", "the hosted schema has to be of this version"},
+	{continuity.ErrOutcomeUnknown, http.StatusServiceUnavailable, "outcome_unknown", "", "look at GET /admin/continuity before you repeat it"},
+	{continuity.ErrUnavailable, http.StatusServiceUnavailable, "hosted_unavailable", "", "repeat it when the hosted database answers"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout", "", "a database did not answer in time; see /readyz"},
 }
 
@@ -91,6 +98,7 @@ func problemOf(err error) Problem {
 		refused *refusal
 		scope   *cron.ScopeError
 		running *cron.RunningError
+		stale   *continuity.StaleEpochError
 		web     *echo.HTTPError
 	)
 	switch {
@@ -98,6 +106,8 @@ func problemOf(err error) Problem {
 		return titled(Problem{Status: refused.status, Code: refused.code, Field: refused.field, Detail: refused.detail})
 	case errors.As(err, &scope):
 		return titled(Problem{Status: http.StatusUnprocessableEntity, Code: "scope_refused", Field: scope.Field, Detail: scope.Reason})
+	case errors.As(err, &stale):
+		return problemOf(staleEpoch(stale))
 	case errors.As(err, &web):
 		return webProblem(web)
 	}

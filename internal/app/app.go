@@ -130,6 +130,8 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Settle:  opts.SealSettle,
 		Silence: opts.DeviceSilence,
 		Workers: opts.Workers,
+		// With the plane off as well: what it has once applied is still to be delivered.
+		Undelivered: undelivered,
 	})
 	crews := crew.New(crew.Options{
 		Pool: pool,
@@ -159,6 +161,10 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	continuity, err := a.startContinuity(ctx, pool, couchdb, leases, metrics)
+	if err != nil {
+		return err
+	}
 	adminOptions := api.Options{
 		Env:        opts.Env,
 		Version:    opts.Version,
@@ -175,9 +181,12 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if plane != nil {
 		adminOptions.Devices = plane // A nil *devicePlane would be a Devices that is not nil.
 	}
+	if continuity != nil {
+		adminOptions.Continuity = continuity.admin
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(adminOptions))
-	if err := a.serve(ctx, besideDevices(plane, mux)); err != nil {
+	if err := a.serve(ctx, continuity.besideInternal(besideDevices(plane, mux))); err != nil {
 		return err
 	}
 

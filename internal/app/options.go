@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/api"
+	"github.com/rollingd/rollingd/internal/continuity/edge"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/device"
 )
 
@@ -35,6 +38,8 @@ const (
 	mostWorkers   = 256
 
 	mostDeviceRate = 10_000
+
+	leastServiceToken = 16
 )
 
 // Options of the server. Zero fields take their defaults; those without one are
@@ -73,6 +78,18 @@ type Options struct {
 	DeviceOrigins string
 	// DeviceRate is how many requests a device may make in a second.
 	DeviceRate int
+	// ContinuityPhase is how much of the continuity plane is switched on.
+	ContinuityPhase edge.Phase
+	// ContinuityPolicy says what becomes of direct writes while the hosted fence
+	// cannot be read: available or strict.
+	ContinuityPolicy string
+	// SupabaseURL and SupabaseKey lead to the hosted database over PostgREST, or
+	// HostedDatabaseURL over Postgres.
+	SupabaseURL       string
+	SupabaseKey       string
+	HostedDatabaseURL string
+	// ServiceTokens, separated by commas, admit edges to the internal API.
+	ServiceTokens string
 	// LeaseTTL is how long the work of a process that died waits for another.
 	LeaseTTL time.Duration
 	// Workers is how many databases or restaurants are worked on at a time.
@@ -111,6 +128,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
 	setDefault(&o.DeviceSilence, DefaultDeviceSilence)
 	setDefault(&o.DeviceRate, device.DefaultRate)
+	setDefault(&o.ContinuityPolicy, string(primary.Available))
 	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
 	setDefault(&o.Workers, DefaultWorkers)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
@@ -154,12 +172,36 @@ func (o Options) validate() error {
 		want(origin == device.AnyOrigin || validOrigin(origin), "DeviceOrigins", "want https://host,… as browsers send them, or *")
 	}
 	want(o.DeviceRate >= 1 && o.DeviceRate <= mostDeviceRate, "DeviceRate", "want a number of requests per second from 1 to %d", mostDeviceRate)
+	o.validateContinuity(want)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
 	if len(problems) > 0 {
 		return &InvalidError{Problems: problems}
 	}
 	return nil
+}
+
+func (o Options) validateContinuity(want func(met bool, option, format string, args ...any)) {
+	policy := primary.Policy(o.ContinuityPolicy)
+	want(policy == primary.Available || policy == primary.Strict, "ContinuityPolicy", "want %s or %s", primary.Available, primary.Strict)
+	if o.ContinuityPhase == edge.Off {
+		return
+	}
+	tokens := o.serviceTokens()
+	want(len(tokens) > 0 && !slices.ContainsFunc(tokens, func(t string) bool { return len(t) < leastServiceToken }), "ServiceTokens",
+		"want one or more random tokens of %d characters or more, separated by commas", leastServiceToken)
+	if !o.ContinuityPhase.Hosted() {
+		return
+	}
+	want(o.SupabaseURL != "" || o.HostedDatabaseURL != "", "SupabaseURL", "want https://project.supabase.co, or ROLLINGD_HOSTED_DATABASE_URL in its place")
+	want(o.SupabaseURL == "" || validHTTP(o.SupabaseURL), "SupabaseURL", "want https://project.supabase.co")
+	want(o.SupabaseURL == "" || o.SupabaseKey != "", "SupabaseKey", "want the service key of the hosted database")
+	_, err := pgxpool.ParseConfig(o.HostedDatabaseURL)
+	want(err == nil, "HostedDatabaseURL", "want postgres://user:password@host:port/database")
+}
+
+func (o Options) serviceTokens() []string {
+	return strings.FieldsFunc(o.ServiceTokens, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // devicePlane reports whether devices are served.

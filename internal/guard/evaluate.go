@@ -100,11 +100,11 @@ func (w work) evaluate(ctx context.Context, d daydb.DayDB, today daydb.Day) (Eva
 		if err != nil {
 			return err
 		}
-		unsynced, err := daydb.UnsyncedOf(ctx, tx, []int64{d.ID}, g.Silence)
+		around, err := g.elsewhereOf(ctx, tx, d.ID)
 		if err != nil {
 			return err
 		}
-		e, err = record(ctx, tx, d, g.reuse(e, d, f, today, unsynced[d.ID]), w.mark)
+		e, err = record(ctx, tx, d, g.reuse(e, d, f, today, around[d.ID]), w.mark)
 		return err
 	})
 	if err != nil {

@@ -126,7 +126,7 @@ type circumstances struct {
 	flags flags.Flags
 	last  *Evaluation
 
-	unsynced []daydb.Unsynced
+	elsewhere elsewhere
 }
 
 func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int64]circumstances, error) {
@@ -135,7 +135,7 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 	if err != nil {
 		return nil, err
 	}
-	unsynced, err := daydb.UnsyncedOf(ctx, g.Pool, ids, g.Silence)
+	around, err := g.elsewhereOf(ctx, g.Pool, ids...)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 		if err != nil {
 			return err
 		}
-		c.zone, c.last, c.unsynced = zone, last[id], unsynced[id]
+		c.zone, c.last, c.elsewhere = zone, last[id], around[id]
 		all[id] = c
 		return nil
 	})
@@ -189,10 +189,10 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 		SealedAt:       d.SealedAt,
 		DroppedAt:      d.DroppedAt,
 		DropIntendedAt: d.DropIntendedAt,
-		Unsynced:       c.unsynced,
+		Unsynced:       c.elsewhere.unsynced,
 	}
 	if c.last != nil {
-		e := g.reuse(*c.last, d, c.flags, c.today, c.unsynced)
+		e := g.reuse(*c.last, d, c.flags, c.today, c.elsewhere)
 		e.Lock3.EvaluatedAt = c.now.UTC()
 		x.Locks = &Locks{Lock1: e.Lock1, Lock2: e.Lock2, Lock3: e.Lock3}
 		x.Documents, x.Archived = &e.Documents, &e.Archived
@@ -239,6 +239,8 @@ func (g *Guard) next(d daydb.DayDB, c circumstances, x Explanation) Next {
 		return Next{"none", nil, fmt.Sprintf("held by %s: %s", d.Hold.Actor, d.Hold.Reason)}
 	case !c.flags.RollingDbDrop:
 		return Next{"none", nil, fmt.Sprintf("rollingDbDrop of %s is off: the database is kept", d.CompanyID)}
+	case c.elsewhere.undelivered.QueueOpen && x.Locks.Lock3.Green:
+		return Next{"evaluate", &night, "the continuity plane's queue is open and may hold commands for it: nothing is sealed or dropped until it is drained"}
 	case !x.Locks.Lock3.Green:
 		due := nightOf(c, x.Locks.Lock3.GreenOn)
 		return Next{"seal", &due, fmt.Sprintf("it is %s old and must be older than %d", count(x.AgeDays, "day"), g.TTLDays)}

@@ -72,6 +72,9 @@ type Options struct {
 	// Silence is how long a device may not be heard before a day that it holds
 	// documents of does not wait for it any more.
 	Silence time.Duration
+	// Undelivered says, by the ids of days, what the continuity plane has yet to
+	// bring to them; nil while it is off.
+	Undelivered func(ctx context.Context, db daydb.Querier, dayIDs []int64) (map[int64]Undelivered, error)
 	// Workers is how many days are looked at at once.
 	Workers int
 }
@@ -116,7 +119,7 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 	if err != nil {
 		return err
 	}
-	unsynced, err := daydb.UnsyncedOf(ctx, g.Pool, idsOf(days), g.Silence)
+	around, err := g.elsewhereOf(ctx, g.Pool, idsOf(days)...)
 	if err != nil {
 		return err
 	}
@@ -137,7 +140,7 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 				return nil
 			}
 			r.Report.Add("evaluated", 1)
-			isDue, err := g.look(ctx, r, d, todays[zone], unsynced[d.ID], &quiet)
+			isDue, err := g.look(ctx, r, d, todays[zone], around[d.ID], &quiet)
 			if err != nil {
 				g.failed(r, d, err)
 			}

@@ -14,6 +14,7 @@ const (
 	CodeNoType      = "no_type"
 	CodeConflict    = "conflict"
 	CodeUnsynced    = "unsynced"
+	CodeUndelivered = "undelivered"
 	// Lock 2.
 	CodeMissing     = "missing"
 	CodeExtra       = "extra"
@@ -49,30 +50,6 @@ type Lock struct {
 func lockOf(reasons []Reason) Lock {
 	// A list that is empty is one in JSON too.
 	return Lock{Green: len(reasons) == 0, Reasons: append([]Reason{}, reasons...)}
-}
-
-// withUnsynced is lock 1 of the documents and of the devices that a day waits
-// for, whatever devices it was judged by before.
-func (l Lock) withUnsynced(all []daydb.Unsynced) Lock {
-	var reasons []Reason
-	for _, r := range l.Reasons {
-		if r.Code != CodeUnsynced {
-			reasons = append(reasons, r)
-		}
-	}
-	held := Reason{Code: CodeUnsynced, DocIDs: []string{}}
-	for _, u := range all {
-		if u.Waited {
-			held.Devices = append(held.Devices, u)
-			held.Count += u.Documents
-		}
-	}
-	if held.Count > 0 {
-		reasons = append(reasons, held)
-	}
-	with := lockOf(reasons)
-	with.EvaluatedAt = l.EvaluatedAt
-	return with
 }
 
 // Delta counts where CouchDB and Postgres differ.
@@ -117,13 +94,16 @@ type Eligibility struct {
 	RollingDb     bool
 	RollingDbDrop bool
 	Held          bool
-	Lock1         bool
-	Lock2         bool
-	Lock3         bool
+	// QueueOpen: commands for the day may wait in the hosted queue.
+	QueueOpen bool
+	Lock1     bool
+	Lock2     bool
+	Lock3     bool
 }
 
 // ComputeEligibility reports whether a day may be sealed and dropped. It is
-// pure, and false whenever rollingDbDrop is off or a hold is set.
+// pure, and false whenever rollingDbDrop is off, a hold is set, or the continuity
+// plane's queue is open.
 func ComputeEligibility(e Eligibility) bool {
-	return e.RollingDb && e.RollingDbDrop && !e.Held && e.Lock1 && e.Lock2 && e.Lock3
+	return e.RollingDb && e.RollingDbDrop && !e.Held && !e.QueueOpen && e.Lock1 && e.Lock2 && e.Lock3
 }

@@ -21,7 +21,7 @@ import (
 // A day that has not changed since its last green evaluation, and for which
 // nothing is due, costs two small requests and no lease.
 func (g *Guard) look(
-	ctx context.Context, r run.Run, d daydb.DayDB, today daydb.Day, unsynced []daydb.Unsynced, quiet *confirmations,
+	ctx context.Context, r run.Run, d daydb.DayDB, today daydb.Day, x elsewhere, quiet *confirmations,
 ) (due bool, err error) {
 	last, err := latest(ctx, g.Pool, d.ID)
 	if err != nil {
@@ -41,10 +41,10 @@ func (g *Guard) look(
 			r.Report.Add("changed_since_last_evaluation", 1)
 		}
 		if last != nil {
-			g.foresee(r, d, g.reuse(*last, d, f, today, unsynced))
+			g.foresee(r, d, g.reuse(*last, d, f, today, x))
 		}
 		return false, nil
-	case unchanged && !g.due(d, g.reuse(*last, d, f, today, unsynced)):
+	case unchanged && !g.due(d, g.reuse(*last, d, f, today, x)):
 		quiet.add(last.ID)
 		r.Report.Add("unchanged", 1)
 		return false, nil
@@ -74,15 +74,16 @@ func (g *Guard) unchanged(ctx context.Context, d daydb.DayDB, last *Evaluation) 
 }
 
 // reuse carries an evaluation over to today: the age, the flags, the hold and
-// what devices say are new, the documents are not.
-func (g *Guard) reuse(e Evaluation, d daydb.DayDB, f flags.Flags, today daydb.Day, unsynced []daydb.Unsynced) Evaluation {
+// what is elsewhere are new, the documents are not.
+func (g *Guard) reuse(e Evaluation, d daydb.DayDB, f flags.Flags, today daydb.Day, x elsewhere) Evaluation {
 	e.AsOf = today
-	e.Lock1 = e.Lock1.withUnsynced(unsynced)
+	e.Lock1 = e.Lock1.with(x)
 	e.Lock3 = evaluateAge(d.BusinessDay, today, g.TTLDays)
 	e.Eligible = ComputeEligibility(Eligibility{
 		RollingDb:     f.RollingDb,
 		RollingDbDrop: f.RollingDbDrop,
 		Held:          d.Hold != nil,
+		QueueOpen:     x.undelivered.QueueOpen,
 		Lock1:         e.Lock1.Green,
 		Lock2:         e.Lock2.Green,
 		Lock3:         e.Lock3.Green,

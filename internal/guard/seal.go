@@ -244,11 +244,14 @@ func (w work) permitted(ctx context.Context, tx pgx.Tx, d daydb.DayDB) error {
 	case d.Hold != nil:
 		return fmt.Errorf("%w: held by %s", ErrNotPermitted, d.Hold.Actor)
 	}
-	unsynced, err := daydb.UnsyncedOf(ctx, tx, []int64{d.ID}, w.guard.Silence)
+	around, err := w.guard.elsewhereOf(ctx, tx, d.ID)
 	if err != nil {
 		return err
 	}
-	for _, u := range unsynced[d.ID] {
+	if waiting := around[d.ID].undelivered; waiting.QueueOpen || waiting.Count > 0 {
+		return fmt.Errorf("%w: the continuity plane may still bring documents to the day", ErrNotPermitted)
+	}
+	for _, u := range around[d.ID].unsynced {
 		if u.Waited {
 			return fmt.Errorf("%w: device %s says that it holds %s of the day", ErrNotPermitted, u.DeviceID, count(u.Documents, "document"))
 		}

@@ -237,3 +237,47 @@ func (s *speaking) Pending(ctx context.Context, db string, since couch.Seq) (int
 	}
 	return s.Client.Pending(ctx, db, since)
 }
+
+// TestDayWaitsForContinuityPlane checks both that documents on their way keep a
+// day open, and that an open queue, in which there may be any, stops what
+// destroys and nothing else.
+func TestDayWaitsForContinuityPlane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 3)
+	plane := &Undelivered{Count: 2}
+	g := w.guard(parts{undelivered: plane})
+	w.mustNight(g)
+	x, err := g.Explain(t.Context(), d.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state := w.day(d.Name).State; state != daydb.Draining || len(x.Locks.Lock1.Reasons) != 1 || x.Locks.Lock1.Reasons[0].Code != CodeUndelivered {
+		t.Fatalf("the day is %s, lock 1 %+v", state, x.Locks.Lock1)
+	}
+
+	*plane = Undelivered{QueueOpen: true}
+	w.nights(g, d.Name, daydb.Archived)
+	for range 2 {
+		w.mustNight(g)
+	}
+	if x, err = g.Explain(t.Context(), d.Name); err != nil {
+		t.Fatal(err)
+	}
+	if state := w.day(d.Name).State; state != daydb.Archived || !strings.Contains(x.Next.Because, "queue is open") {
+		t.Fatalf("with the queue open the day is %s: %+v", state, x.Next)
+	}
+
+	*plane = Undelivered{}
+	w.nights(g, d.Name, daydb.Droppable)
+	*plane = Undelivered{QueueOpen: true}
+	for range 2 {
+		w.mustNight(g)
+	}
+	if state := w.day(d.Name).State; state != daydb.Droppable {
+		t.Fatalf("with the queue open a sealed day is %s", state)
+	}
+	*plane = Undelivered{}
+	w.nights(g, d.Name, daydb.Dropped)
+}

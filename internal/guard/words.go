@@ -34,6 +34,10 @@ var words = map[string]struct{ one, many string }{
 		"1 document has not left its device: connect it, or `rollingd waive` it",
 		"%d documents have not left their devices: connect them, or `rollingd waive` them",
 	},
+	CodeUndelivered: {
+		"1 document, event or command of the continuity plane is on its way here: `rollingd continuity` says what holds it",
+		"%d documents, events or commands of the continuity plane are on their way here: `rollingd continuity` says what holds them",
+	},
 	CodeMissing: {
 		"1 document is in CouchDB and not in Postgres as it is now; open ones are never archived",
 		"%d documents are in CouchDB and not in Postgres as they are now; open ones are never archived",

@@ -231,6 +231,8 @@ type parts struct {
 	dsn       string
 	couch     func(*couch.Client) Couch
 	settle    time.Duration
+	// undelivered is what the continuity plane says of each day.
+	undelivered *Undelivered
 	leaseTTL  time.Duration
 }
 
@@ -257,6 +259,15 @@ func (w *world) guard(p parts) *Guard {
 		Settle:  p.settle,
 		Silence: 7 * 24 * time.Hour,
 		Workers: 1,
+	}
+	if p.undelivered != nil {
+		opts.Undelivered = func(_ context.Context, _ daydb.Querier, ids []int64) (map[int64]Undelivered, error) {
+			all := make(map[int64]Undelivered)
+			for _, id := range ids {
+				all[id] = *p.undelivered
+			}
+			return all, nil
+		}
 	}
 	if p.couch != nil {
 		opts.Couch = p.couch(client)
