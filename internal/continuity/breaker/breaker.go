@@ -308,8 +308,6 @@ func (p Permit) Ignore() {
 	}
 }
 
-// holdsSlot reports whether the result of a probe still counts: it is of this
-// generation, and its slot has not been given to another.
-func (p Permit) holdsSlot() bool {
-	return p.word == p.breaker.word.Load() && p.probe == p.breaker.probe
-}
+// holdsSlot reports whether the result of a probe still counts. No two have the
+// same number, and a slot that is lost or whose state is over has another or none.
+func (p Permit) holdsSlot() bool { return p.probe == p.breaker.probe }

@@ -110,6 +110,51 @@ func TestLateResults(t *testing.T) {
 	})
 }
 
+// TestEarlierGeneration: a call that began before an outage says nothing about
+// what came after it, though the state is the same again.
+func TestEarlierGeneration(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker.New(breaker.Options{Jitter: -1})
+		var slow []breaker.Permit
+		for range 8 {
+			slow = append(slow, acquire(t, b))
+		}
+		fail(t, b, 3)
+		wait(breaker.DefaultOpenWindow)
+		acquire(t, b).Success()
+		acquire(t, b).Success()
+		for _, p := range slow[:4] {
+			p.Failure()
+		}
+		wantState(t, b, breaker.Primary)
+		fail(t, b, 2)
+		for _, p := range slow[4:] {
+			p.Success()
+		}
+		fail(t, b, 1)
+		wantState(t, b, breaker.Degraded)
+	})
+}
+
+// TestProbesInARow: those that passed before one failed do not count.
+func TestProbesInARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker.New(breaker.Options{Jitter: -1})
+		fail(t, b, 3)
+		for range 2 {
+			wait(breaker.DefaultOpenWindow)
+			acquire(t, b).Success()
+			acquire(t, b).Failure()
+			wantState(t, b, breaker.Degraded)
+		}
+		wait(breaker.DefaultOpenWindow)
+		acquire(t, b).Success()
+		wantState(t, b, breaker.Recovering)
+	})
+}
+
 // TestSlotComesBack from a probe that hangs, is cut off, or panics.
 func TestSlotComesBack(t *testing.T) {
 	t.Parallel()

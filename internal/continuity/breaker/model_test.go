@@ -11,6 +11,8 @@ import (
 // model is what a breaker promises, in the plainest form: it remembers every
 // call that is under way, and forgets all of them at each transition.
 type model struct {
+	threshold  int
+	required   int // probes
 	state      State
 	failures   int
 	passed     int
@@ -21,14 +23,14 @@ type model struct {
 }
 
 func (m *model) enter(s State) {
-	*m = model{state: s}
+	*m = model{threshold: m.threshold, required: m.required, state: s}
 }
 
 func (m *model) look(now time.Duration, direct bool) {
 	if m.state == Degraded && now >= m.openUntil {
 		m.enter(Recovering)
 	}
-	if m.state == Recovering && m.passed >= DefaultRecoveryProbes && direct {
+	if m.state == Recovering && m.passed >= m.required && direct {
 		m.enter(Primary)
 	}
 }
@@ -50,7 +52,7 @@ func (m *model) fail(id int, now time.Duration) {
 	if slices.Contains(m.calls, id) {
 		m.failures++
 	}
-	if m.failures >= DefaultFailureThreshold || m.probe == id {
+	if m.failures >= m.threshold || m.probe == id {
 		m.enter(Degraded)
 		m.openUntil = now + DefaultOpenWindow
 	}
@@ -84,10 +86,16 @@ func TestBreakerIsItsModel(t *testing.T) {
 			last    = Primary
 			permits = make(map[int]Permit)
 			ids     []int
-			want    model
+			// Few are needed, so that every order of several outages comes up.
+			want = model{
+				threshold: rapid.IntRange(1, 3).Draw(t, "threshold"),
+				required:  rapid.IntRange(1, 2).Draw(t, "probes"),
+			}
 		)
 		b := New(Options{
-			Direct: func() bool { return direct },
+			FailureThreshold: want.threshold,
+			RecoveryProbes:   want.required,
+			Direct:           func() bool { return direct },
 			OnChange: func(from, to State) {
 				if from != last {
 					t.Fatalf("a transition from %s, and the one before led to %s", from, last)
@@ -144,7 +152,9 @@ func TestBreakerIsItsModel(t *testing.T) {
 				forget(id)
 			},
 			"wait": func(t *rapid.T) {
-				now += time.Duration(rapid.Int64Range(0, int64(DefaultOpenWindow)).Draw(t, "wait"))
+				now += rapid.SampledFrom([]time.Duration{
+					time.Second, DefaultProbeTimeout - 1, DefaultProbeTimeout, DefaultOpenWindow - 1, DefaultOpenWindow,
+				}).Draw(t, "wait")
 			},
 			"fence": func(t *rapid.T) { direct = rapid.Bool().Draw(t, "direct") },
 			"": func(t *rapid.T) {

@@ -74,7 +74,11 @@ func TestWhatThePrimarySays(t *testing.T) {
 		"another's JSON":          {says(200, `{}`), nobody},
 		"half an answer":          {says(200, `{"commandId":`), nobody},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "https://login.example", http.StatusFound)
+			if r.URL.Path != "/login" {
+				http.Redirect(w, r, "/login", http.StatusFound)
+				return
+			}
+			io.WriteString(w, `{"ok":true,"data":{},"commandId":"`+uuid.NewString()+`"}`)
 		}, nobody},
 		"no answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nobody},
 		"an endless one": {func(w http.ResponseWriter, _ *http.Request) {

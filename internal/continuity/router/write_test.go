@@ -268,6 +268,58 @@ func TestRecoveryWaitsForTheFence(t *testing.T) {
 	})
 }
 
+// TestCutoverUnderWay: between the look at the fence and the queue's answer,
+// direct writes were opened. The primary takes the command.
+func TestCutoverUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hosted.set(2, continuity.Queue)
+	w.primary.set(2, continuity.Queue)
+	if err := w.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.hosted.fail = func(call string) error {
+		if call != "enqueue" {
+			return nil
+		}
+		w.hosted.fence = continuity.Fence{Epoch: 3, Mode: continuity.Direct}
+		w.primary.set(3, continuity.Direct)
+		return continuity.ErrNotOpen
+	}
+	if written, err := w.Write(t.Context(), command("k-1", essential)); err != nil || written.Way != router.ByPrimary {
+		t.Errorf("%+v, %v", written, err)
+	}
+	if w.hosted.opened != 0 {
+		t.Error("it asked for the queue")
+	}
+}
+
+// TestOlderSightOfTheFence: what was learnt of the fence is not forgotten for
+// what somebody knew before, here a primary that has not heard of the outage.
+func TestOlderSightOfTheFence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.open(t, false)
+		if written, err := w.Write(t.Context(), command("k-1", essential)); err != nil || written.Way != router.ByQueue {
+			t.Fatalf("%+v, %v", written, err)
+		}
+		w.hosted.fail = func(string) error { return continuity.ErrUnavailable }
+		w.primary.becomes(nil)
+		<-time.After(breaker.DefaultOpenWindow)
+		for range 2 * breaker.DefaultRecoveryProbes {
+			w.Observe(t.Context())
+			synctest.Wait()
+		}
+		if fence, _ := w.FenceKnown(); fence.Epoch != 2 || fence.Mode != continuity.Queue {
+			t.Errorf("%+v", fence)
+		}
+		if state := w.State(); state != breaker.Recovering {
+			t.Errorf("%s", state)
+		}
+	})
+}
+
 // TestBrokenSeal: a queue that stays sealed is opened again by whoever needs it.
 func TestBrokenSeal(t *testing.T) {
 	t.Parallel()
