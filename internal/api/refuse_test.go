@@ -184,6 +184,12 @@ func TestRolesOfRoutes(t *testing.T) {
 		{"DELETE", "/admin/device-tokens/acme/north", "", lowOperator},
 		{"DELETE", "/admin/device-tokens/acme/north/till-1", "", lowOperator},
 		{"GET", "/admin/doctor", "", lowViewer},
+		{"GET", "/admin/continuity", "", lowViewer},
+		{"GET", "/admin/continuity/commands", "", lowViewer},
+		{"POST", "/admin/continuity/commands/4f6f2b1e-0d3c-4a57-9b1e-8d6a5c4b3a21/redrive", `{"reason":"audit"}`, lowOperator},
+		{"POST", "/admin/continuity/commands/4f6f2b1e-0d3c-4a57-9b1e-8d6a5c4b3a21/skip", `{"reason":"audit"}`, lowDestroyer},
+		{"POST", "/admin/continuity/force-queue", `{"epoch":1,"reason":"audit"}`, lowDestroyer},
+		{"POST", "/admin/continuity/force-direct", `{"epoch":1,"reason":"audit"}`, lowDestroyer},
 		{"GET", "/admin/nowhere", "", lowViewer},
 	} {
 		for rank, who := range tokens {
