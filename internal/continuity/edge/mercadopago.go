@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -148,6 +149,9 @@ func (e *Edge) mercadoPago(c echo.Context) error {
 	}})
 }
 
+// resourceID keeps an id from passing for several parts of what is signed.
+var resourceID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
 // authentic checks the header x-signature: ts=<time>,v1=<hex of an HMAC-SHA256>.
 // What is signed are the id, the request's id and that time, and a part that is
 // missing is left out. The id counts as it came, or in lower case, as earlier
@@ -166,7 +170,7 @@ func (m *MercadoPago) authentic(header http.Header, id string) bool {
 		}
 	}
 	given, err := hex.DecodeString(v1)
-	if err != nil || len(given) != sha256.Size || ts == "" || id == "" {
+	if err != nil || len(given) != sha256.Size || ts == "" || !resourceID.MatchString(id) {
 		return false
 	}
 	requestID := header.Get("X-Request-Id")
