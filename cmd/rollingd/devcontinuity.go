@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rollingd/rollingd/internal/continuity/edge"
@@ -138,7 +137,7 @@ func (o *outage) stop(ctx context.Context) error {
 		errs = append(errs, o.edge.Stop(ctx))
 	}
 	if o.primary != nil {
-		errs = append(errs, o.primary.end(ctx))
+		errs = append(errs, o.primary.end())
 	}
 	if o.hosted != nil {
 		errs = append(errs, o.hosted.Stop())
@@ -152,15 +151,15 @@ type child struct {
 	env    []string
 	errOut io.Writer
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
+	mu      sync.Mutex
+	program *devstack.Program
 }
 
 // start starts the process and waits until it answers.
 func (p *child) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd != nil {
+	if p.program != nil {
 		return errors.New("the primary runs already")
 	}
 	self, err := os.Executable()
@@ -170,12 +169,9 @@ func (p *child) start(ctx context.Context) error {
 	// It lives until it is stopped, not until the start is done.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "serve")
 	cmd.Env, cmd.Stderr = append(os.Environ(), p.env...), p.errOut
-	// Ctrl-C on the terminal is for this process, which stops the primary in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if p.program, err = devstack.StartProgram(cmd); err != nil {
 		return err
 	}
-	p.cmd = cmd
 	ctx, cancel := context.WithTimeout(ctx, childWithin)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -212,27 +208,23 @@ func (p *child) kill(context.Context) error {
 }
 
 func (p *child) killNow() error {
-	if p.cmd == nil {
+	if p.program == nil {
 		return errors.New("the primary does not run")
 	}
-	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // It was killed.
-	p.cmd = nil
+	err := p.program.Kill()
+	p.program = nil
 	return err
 }
 
 // end stops the process in order.
-func (p *child) end(ctx context.Context) error {
+func (p *child) end() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
+	if p.program == nil {
 		return nil
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It has ended already if this fails.
-	stop := context.AfterFunc(ctx, func() { _ = p.cmd.Process.Kill() })
-	defer stop()
-	err := p.cmd.Wait()
-	p.cmd = nil
+	err := p.program.Stop()
+	p.program = nil
 	return err
 }
 
