@@ -29,13 +29,19 @@ func (w *work) run(ctx context.Context) error {
 	}
 	if f.Mode == continuity.Direct {
 		// Nothing is left but what a person has brought back.
-		return w.empty(ctx, f.Epoch, nil)
+		if err := w.empty(ctx, f.Epoch, nil); err != nil || w.result.Idle() {
+			return err
+		}
+		return w.revive(ctx, f.Epoch)
 	}
 	if f, err = w.begin(ctx, f); err != nil {
 		return err
 	}
 	if f.Mode == continuity.Catchup {
 		if err := w.empty(ctx, f.Epoch, nil); err != nil {
+			return err
+		}
+		if err := w.revive(ctx, f.Epoch); err != nil {
 			return err
 		}
 		if !w.Ready() {

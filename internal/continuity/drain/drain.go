@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/continuity/primary"
@@ -25,6 +26,8 @@ type Queue interface {
 	Ack(ctx context.Context, id uuid.UUID, token continuity.ClaimToken) error
 	Fail(ctx context.Context, id uuid.UUID, token continuity.ClaimToken, reason string, permanent bool) (hosted.QueuedCommand, error)
 	Snooze(ctx context.Context, id uuid.UUID, token continuity.ClaimToken, wait time.Duration) error
+	List(ctx context.Context, status contracts.CommandStatus, after continuity.Sequence, limit int) ([]hosted.QueuedCommand, error)
+	Redrive(ctx context.Context, id uuid.UUID, actor, reason string) (hosted.QueuedCommand, error)
 }
 
 // Fence is the sequencer; *hosted.Fence has it. Every step may be repeated.
@@ -152,7 +155,8 @@ func (r Result) Idle() bool {
 //     closes direct writes if the queue has opened, and opens them after a
 //     cutover that was not followed by 7
 //  2. the drain begins, or is taken over under this run's term
-//  3. commands are claimed, applied and acked, until none is left
+//  3. commands are claimed, applied and acked, until none is left; one that the
+//     queue has given up although it had its effect is brought back to be acked
 //  4. the queue is sealed, which gives the high-water mark
 //  5. the rest, up to the mark, is drained
 //  6. the cutover, with what the primary's own books say about the epoch

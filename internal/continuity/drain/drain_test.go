@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
@@ -184,4 +185,57 @@ func TestOldTerm(t *testing.T) {
 			w.checkOutage()
 		})
 	}
+}
+
+// TestPausedWhileItsCommandsDie stops a drainer behind its first claim, for so
+// long that the queue gives its commands up: it has no effect beside a dead row.
+func TestPausedWhileItsCommandsDie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	claims := 0
+	d := w.drainer(&transport{after: func(_ int64, function string) error {
+		if function != "continuity_claim_commands" {
+			return nil
+		}
+		if claims++; claims == 1 {
+			w.exec(w.hosted, `update continuity_commands set attempts = max_attempts - 1 where status = 'claimed'`)
+			w.heal()
+			w.run(w.drainer(nil))
+		}
+		return nil
+	}})
+	if _, err := d.RunOnce(t.Context()); !errors.Is(err, fence.ErrLost) {
+		t.Errorf("%v", err)
+	}
+	// The one whose direct write had come through was brought back, to be acked.
+	if late, err := w.queue.Find(t.Context(), "late"); err != nil || late.Status != "acked" {
+		t.Errorf("%+v, %v", late, err)
+	}
+	if n := scalar[int](w, w.hosted, `select count(*) from continuity_commands where status = 'dead' and last_error like 'the lease of%'`); n != 4 {
+		t.Errorf("%d have died", n)
+	}
+	w.checkHistory(false)
+}
+
+// TestKeyReusedStaysDead does not bring back a command whose key has the outcome
+// of another payload.
+func TestKeyReusedStaysDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.drainer(nil)
+	w.run(d)
+	if _, err := d.Primary.Apply(t.Context(), command("k", "order.create", "o1", ofNorth), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.openQueue(1)
+	other := command("k", "order.create", "o1", `{"companyId":"acme","restaurantId":"south"}`)
+	w.enqueue(other)
+	if r := w.run(d); r.Dead != 1 || r.WaitingFor != "dead" {
+		t.Errorf("%+v", r)
+	}
+	if r := w.run(d); r.Dead != 0 {
+		t.Errorf("again: %+v", r)
+	}
+	w.checkHistory(true)
 }

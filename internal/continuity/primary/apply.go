@@ -66,6 +66,8 @@ type arrival struct {
 // however often the command is repeated. pg.ErrOutcomeUnknown: repeat it with the
 // same key.
 func (p *Primary) Apply(ctx context.Context, c continuity.Command, epoch continuity.Epoch) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, WriteTimeout)
+	defer cancel()
 	return p.arrive(ctx, arrival{Command: c, way: direct, epoch: epoch})
 }
 

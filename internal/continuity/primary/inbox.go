@@ -153,6 +153,28 @@ func (p *Primary) Refuse(ctx context.Context, c continuity.Claim, permanent bool
 	return out, nil
 }
 
+// Settled returns those of the keys that have their outcome here, although nobody
+// may have told the queue. One whose command was refused for good, because the
+// outcome is that of another payload, is not among them.
+func (p *Primary) Settled(ctx context.Context, keys []string) ([]string, error) {
+	rows, err := p.pool.Query(ctx, `
+		select i.idempotency_key
+		from continuity_inbox i
+		where i.idempotency_key = any($1)
+		  and not exists (
+		    select from primary_refusals r
+		    where r.idempotency_key = i.idempotency_key
+		      and r.permanent)`, keys)
+	if err != nil {
+		return nil, fmt.Errorf("look for outcomes: %w", pg.Translate(err))
+	}
+	settled, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for outcomes: %w", pg.Translate(err))
+	}
+	return settled, nil
+}
+
 // LastDrained returns the sequence number of the last command of the queue that
 // has its outcome here, 0 for none.
 func (p *Primary) LastDrained(ctx context.Context) (continuity.Sequence, error) {

@@ -28,10 +28,14 @@ const (
 	Strict Policy = "strict"
 )
 
-// DefaultLease is how long a reading of the hosted fence counts. Under Strict it
-// must be shorter, by the longest write, than the silence after which an edge may
-// open the queue.
-const DefaultLease = 10 * time.Second
+const (
+	// DefaultLease is how long a reading of the hosted fence counts. Under Strict it
+	// must be shorter, by WriteTimeout, than the silence after which an edge may open
+	// the queue.
+	DefaultLease = 10 * time.Second
+	// WriteTimeout bounds a direct write, from the check of the fence to the COMMIT.
+	WriteTimeout = 4 * time.Second
+)
 
 // Options of a primary; Pool is required.
 type Options struct {
