@@ -233,7 +233,7 @@ type parts struct {
 	settle    time.Duration
 	// undelivered is what the continuity plane says of each day.
 	undelivered *Undelivered
-	leaseTTL  time.Duration
+	leaseTTL    time.Duration
 }
 
 func (w *world) guard(p parts) *Guard {
