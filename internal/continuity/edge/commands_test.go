@@ -64,13 +64,17 @@ func TestCommandToQueue(t *testing.T) {
 	if again.Code != http.StatusAccepted || again.body["deduplicated"] != true || again.body["commandId"] != id || len(w.hosted.queued()) != 1 {
 		t.Errorf("again: %s", again)
 	}
-	w.hosted.mu.Lock()
-	receipt := w.hosted.receipts["k-1"]
-	receipt.Status = contracts.CommandAcked
-	w.hosted.receipts["k-1"] = receipt
-	w.hosted.mu.Unlock()
-	if applied := w.ask(t, "POST", "/v1/commands", commandBody("k-1", "order.create")); applied.body["pendingSync"] != false {
-		t.Errorf("after the drain: %s", applied)
+	for status, pending := range map[contracts.CommandStatus]bool{
+		contracts.CommandPending: true, contracts.CommandClaimed: true, contracts.CommandAcked: false, contracts.CommandDead: false,
+	} {
+		w.hosted.mu.Lock()
+		receipt := w.hosted.receipts["k-1"]
+		receipt.Status = status
+		w.hosted.receipts["k-1"] = receipt
+		w.hosted.mu.Unlock()
+		if a := w.ask(t, "POST", "/v1/commands", commandBody("k-1", "order.create")); a.body["pendingSync"] != pending || a.body["status"] != string(status) {
+			t.Errorf("%s: %s", status, a)
+		}
 	}
 }
 

@@ -77,7 +77,8 @@ type outcome struct {
 	CommandID uuid.UUID  `json:"commandId"`
 	// Result is the primary's.
 	Result json.RawMessage `json:"result,omitempty"`
-	// PendingSync: the primary has not applied it yet.
+	// PendingSync: the primary will apply it. It is false for a command that was
+	// sent again and is acked by now, or dead, which waits for a person.
 	PendingSync  bool `json:"pendingSync"`
 	Deduplicated bool `json:"deduplicated"`
 	// Status is that of the command in the queue.
@@ -115,11 +116,12 @@ func (e *Edge) write(ctx context.Context, cmd continuity.Command) (outcome, erro
 	}
 	e.log.InfoContext(ctx, "command taken", "command_id", written.CommandID, "command_type", cmd.CommandType,
 		"applied", written.Way, "deduplicated", written.Deduplicated, "elapsed", time.Since(start))
+	waits := written.Status == contracts.CommandPending || written.Status == contracts.CommandClaimed
 	return outcome{
 		Applied:      written.Way,
 		CommandID:    written.CommandID,
 		Result:       written.Result,
-		PendingSync:  written.Way == router.ByQueue && written.Status != contracts.CommandAcked,
+		PendingSync:  written.Way == router.ByQueue && waits,
 		Deduplicated: written.Deduplicated,
 		Status:       written.Status,
 	}, nil

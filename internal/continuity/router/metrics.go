@@ -9,11 +9,12 @@ import (
 // Where a read was answered from, and how a write ended that was neither taken
 // nor refused with a code of the contract.
 const (
-	sourcePrimary  = "primary"
-	sourceSnapshot = "snapshot"
-	sourceNone     = "none"
-	outcomeRefused = "refused"
-	outcomeHungUp  = "hung_up"
+	sourcePrimary   = "primary"
+	sourceSnapshot  = "snapshot"
+	sourceNone      = "none"
+	outcomeRefused  = "refused"
+	outcomeHungUp   = "hung_up"
+	outcomeInternal = "internal"
 )
 
 type metrics struct {

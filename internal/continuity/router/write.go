@@ -71,14 +71,17 @@ func (r *Router) refused(err error) error {
 	var (
 		refusal *Refusal
 		domain  *RefusedError
+		hungUp  *hungUpError
 	)
 	switch {
 	case errors.As(err, &refusal):
 		r.metrics.writes.WithLabelValues(string(refusal.Code)).Inc()
 	case errors.As(err, &domain):
 		r.metrics.writes.WithLabelValues(outcomeRefused).Inc()
-	default:
+	case errors.As(err, &hungUp), errors.Is(err, context.Canceled):
 		r.metrics.writes.WithLabelValues(outcomeHungUp).Inc()
+	default:
+		r.metrics.writes.WithLabelValues(outcomeInternal).Inc()
 	}
 	return err
 }

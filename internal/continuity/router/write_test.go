@@ -405,6 +405,9 @@ func TestHungUpWrite(t *testing.T) {
 		if n := w.hosted.queued(); n != 0 {
 			t.Errorf("%d queued for a client that does not know", n)
 		}
+		if n := w.series(t)[`continuity_writes_total{outcome="hung_up"}`]; n != 1 {
+			t.Errorf("%v counted", n)
+		}
 	})
 }
 
