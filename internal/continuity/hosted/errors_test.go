@@ -114,6 +114,25 @@ func countSentinels(err error) int {
 	return n
 }
 
+// TestClientsWaitLongerThanTheServer: one that gives up first does not know the outcome of a call that the server ends.
+func TestClientsWaitLongerThanTheServer(t *testing.T) {
+	t.Parallel()
+	p, err := NewPostgREST("https://x.supabase.co", "sb_secret_a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	transport, ok := p.client.Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("another kind of transport")
+	}
+	if callTimeout <= statementTimeout || transport.ResponseHeaderTimeout <= statementTimeout ||
+		p.client.Timeout <= connectTimeout+statementTimeout {
+		t.Errorf("the server takes %v, the clients wait %v, %v and %v in all",
+			statementTimeout, callTimeout, transport.ResponseHeaderTimeout, p.client.Timeout)
+	}
+}
+
 func TestDetailIsOnlyOurOwn(t *testing.T) {
 	t.Parallel()
 	for code, kept := range map[string]bool{"RC002": true, "22P02": false, "23505": false, "PGRST202": false} {

@@ -5,7 +5,8 @@
 //
 // Every error is one of the sentinels of package continuity, or a continuity.StaleEpochError. What matters most is the
 // difference between ErrUnavailable, after which nothing has happened, and ErrOutcomeUnknown, after which it may have:
-// the same call is then repeated with the same key or token. Every function allows that.
+// the same call is then repeated with the same key or token, and answers as the first one did. Claims and Reconcile say
+// what a repetition of theirs does.
 package hosted
 
 import (

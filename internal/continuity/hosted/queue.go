@@ -104,6 +104,8 @@ func (q *Queue) Enqueue(ctx context.Context, c continuity.Command, epoch continu
 // Claim takes commands whose turn it is: of each aggregate the first that is not settled. Claims whose lease has ended
 // are ended first, each as a failed attempt.
 //
+// It is the one call of the queue that a repetition does not repeat: claims whose answer was lost end with their lease.
+//
 // Errors: StaleEpochError, ErrNotOpen (the drain has not begun), ErrInvalid.
 func (q *Queue) Claim(ctx context.Context, o ClaimOptions) ([]continuity.Claim, error) {
 	var claims []continuity.Claim

@@ -1,6 +1,7 @@
 package hosted_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,8 +185,8 @@ func TestCallerThatGivesUpDoesNotKnow(t *testing.T) {
 	})
 }
 
-// TestLostReplyOfACommittedEnqueue: the command is there, and the retry is told so.
-func TestLostReplyOfACommittedEnqueue(t *testing.T) {
+// TestLostReplies: every step of an outage is committed and nobody is told. Its repetition finds what the first has done.
+func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, dsn string, pool *pgxpool.Pool, lose *atomic.Bool) hosted.Transport{
 		"postgres": func(t *testing.T, dsn string, _ *pgxpool.Pool, lose *atomic.Bool) hosted.Transport {
@@ -216,20 +218,46 @@ func TestLostReplyOfACommittedEnqueue(t *testing.T) {
 			pool := pgtest.Open(t, dsn)
 			w := newWorld(t, dsn, pool, open(t, dsn, pool, lose))
 			w.openQueue()
+			// lost makes a call of which only the server knows.
+			lost := func(call func() error) {
+				t.Helper()
+				lose.Store(true)
+				w.wantErr(call(), continuity.ErrOutcomeUnknown)
+				lose.Store(false)
+			}
 			c := order("k1", "o1")
-			lose.Store(true)
-			_, err := w.queue.Enqueue(t.Context(), c, 0)
-			w.wantErr(err, continuity.ErrOutcomeUnknown)
-			lose.Store(false)
+			lost(func() error { _, err := w.queue.Enqueue(t.Context(), c, 0); return err })
 			if receipt := w.enqueue(c); !receipt.Deduplicated || receipt.CommandID != c.CommandID {
 				t.Errorf("the receipt is %+v", receipt)
+			}
+			lost(func() error { _, err := w.fence.BeginCatchup(t.Context(), 2, 1); return err })
+			must[hosted.FenceState](w)(w.fence.BeginCatchup(t.Context(), 2, 1))
+			lost(func() error {
+				_, err := w.queue.Claim(t.Context(), hosted.ClaimOptions{Worker: "w", Limit: 1, Lease: time.Second})
+				return err
+			})
+			w.exec(`update continuity_commands set claimed_until = now() where status = 'claimed'`)
+			claim := w.claimOne()
+			lost(func() error { return w.queue.Ack(t.Context(), claim.CommandID, claim.Token) })
+			w.ack(claim)
+			lost(func() error { _, err := w.fence.Seal(t.Context(), 2, 1); return err })
+			hwm := w.seal()
+			cutover := func() (hosted.CutoverProof, error) {
+				return w.fence.Cutover(t.Context(), 2, 1, hwm, hosted.Attestation{Applied: 1})
+			}
+			lost(func() error { _, err := cutover(); return err })
+			if proof := must[hosted.CutoverProof](w)(cutover()); proof.Accepted != 1 || proof.Fence.Epoch != 3 {
+				t.Errorf("the proof is %+v", proof)
+			}
+			if got, want := w.events(), []string{"begin", "open", "catchup", "seal", "cutover"}; !slices.Equal(got, want) {
+				t.Errorf("the log is %v", got)
 			}
 		})
 	}
 }
 
-// mute stands in front of Postgres and, when it is told to, closes the connection instead of passing on the answer to what
-// was sent last.
+// mute stands in front of Postgres and, when it is told to, closes the connection instead of passing on the answer to a
+// call.
 func mute(t *testing.T, dsn string, lose *atomic.Bool) string {
 	t.Helper()
 	target := strings.SplitN(strings.SplitN(dsn, "@", 2)[1], "/", 2)[0]
@@ -245,21 +273,19 @@ func mute(t *testing.T, dsn string, lose *atomic.Bool) string {
 	relay := func(client, server net.Conn) {
 		defer client.Close()
 		defer server.Close()
+		var called atomic.Bool
 		relays.Go(func() {
 			defer server.Close()
-			_, _ = io.Copy(server, client)
+			copyUnless(server, client, func(chunk []byte) bool {
+				// Only a call: a pool also asks whether its connection lives.
+				if lose.Load() && bytes.Contains(chunk, []byte("continuity_")) {
+					called.Store(true)
+				}
+				return false
+			})
 		})
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buffer)
-			// ReadyForQuery ends an answer; the transaction is committed by then.
-			if err != nil || (lose.Load() && n > 0) {
-				return
-			}
-			if _, err := client.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+		// Postgres answers to the whole group of messages at once, when it has committed.
+		copyUnless(client, server, func([]byte) bool { return called.Load() })
 	}
 	relays.Go(func() {
 		for {
@@ -276,6 +302,20 @@ func mute(t *testing.T, dsn string, lose *atomic.Bool) string {
 		}
 	})
 	return strings.Replace(dsn, target, listener.Addr().String(), 1)
+}
+
+// copyUnless copies until either end is closed or stop says so.
+func copyUnless(dst io.Writer, src io.Reader, stop func(chunk []byte) bool) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := src.Read(buffer)
+		if err != nil || stop(buffer[:n]) {
+			return
+		}
+		if _, err := dst.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
 }
 
 // TestTimeLimitsOfACall: the statement's limit reaches the server, and the client waits for longer.
