@@ -30,7 +30,8 @@ func TestMeasurements(t *testing.T) {
 	}
 	o.embedded = true
 	o.sizes = sizes{rounds: 2, archiveDocs: 300, memoryDocs: 2 * docsAtOnce, restaurants: 3, quietDays: 6, quietRestaurant: 2,
-		pushes: 2, puts: 3, feedDocs: 50, devices: 5}
+		pushes: 2, puts: 3, feedDocs: 50, devices: 5,
+		queueJobs: 20, queuePaced: 3, flood: 100 * time.Millisecond, breakerTime: "100x"}
 	var out strings.Builder
 	if err := o.measure(t.Context(), &out); err != nil {
 		t.Fatal(err)
@@ -43,6 +44,11 @@ func TestMeasurements(t *testing.T) {
 		"A quiet night over 6 archived days",
 		"Tills through the server and directly",
 		"5 devices on the socket",
+		"20 commands through the queue",
+		"River, InsertMany",
+		"From enqueue to ack",
+		"The cutover under 1,000 commands a minute",
+		"A call through the breaker",
 		"the embedded store",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -2,7 +2,7 @@
 // against what bounds it (a bare read of the feed, a bare COPY, the bare calls)
 // and against what others use for the same. See docs/performance.md.
 //
-//	go run ./bench [-only archive,memory,rotation,quiet,proxy,sockets] [-quick] [-rounds N] [-embedded]
+//	go run ./bench [-only archive,memory,rotation,quiet,proxy,sockets,queue,breaker] [-quick] [-rounds N] [-embedded]
 //
 // Everything runs on loopback, on stores that it starts itself, and is removed at
 // the end. CouchDB is that of ROLLINGD_TEST_COUCHDB_URL if set, else a private
@@ -64,6 +64,8 @@ var measurements = []measurement{
 	{"quiet", (*bench).quiet},
 	{"proxy", (*bench).proxy},
 	{"sockets", (*bench).sockets},
+	{"queue", (*bench).queue},
+	{"breaker", (*bench).breaker},
 }
 
 // bench is a run of the measurements.
@@ -87,13 +89,21 @@ type sizes struct {
 	pushes, puts, feedDocs int
 	// devices that are connected by socket.
 	devices int
+	// commands of a round of the queue, and those at a pace.
+	queueJobs, queuePaced int
+	// flood is how long commands come in before they are brought home.
+	flood time.Duration
+	// breakerTime is how long one benchmark of the breaker runs, or "Nx".
+	breakerTime string
 }
 
 var (
 	fullSizes = sizes{rounds: 5, archiveDocs: 100_000, memoryDocs: 1_000_000, restaurants: 1_000, quietDays: 2_000, quietRestaurant: 40,
-		pushes: 100, puts: 2_000, feedDocs: 20_000, devices: 1_000}
+		pushes: 100, puts: 2_000, feedDocs: 20_000, devices: 1_000,
+		queueJobs: 5_000, queuePaced: 500, flood: 10 * time.Second, breakerTime: "500ms"}
 	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10,
-		pushes: 10, puts: 200, feedDocs: 2_000, devices: 100}
+		pushes: 10, puts: 200, feedDocs: 2_000, devices: 100,
+		queueJobs: 1_000, queuePaced: 100, flood: 2 * time.Second, breakerTime: "50ms"}
 )
 
 // say tells that something that takes time begins.
