@@ -68,8 +68,7 @@ func TestClaimsBesideAnUncommittedOne(t *testing.T) {
 		w.enqueue(order("a1", "a"))
 		w.enqueue(order("a2", "a"))
 		w.enqueue(order("b1", "b"))
-		tx := must2(w, w.pool.Begin)
-		defer tx.Rollback(t.Context())
+		tx := w.begin()
 		var n int
 		err := tx.QueryRow(t.Context(), `select jsonb_array_length(continuity_claim_commands('first', 1, 60, null, null))`).Scan(&n)
 		if err != nil || n != 1 {
@@ -228,8 +227,7 @@ func TestSweepLeavesWhatWasSettledMeanwhile(t *testing.T) {
 	w.enqueue(order("k1", "o1"))
 	c := w.claimOne()
 	w.expire(c)
-	tx := must2(w, w.pool.Begin)
-	defer tx.Rollback(t.Context())
+	tx := w.begin()
 	if _, err := tx.Exec(t.Context(), `select continuity_ack_command($1, $2)`, c.CommandID, c.Token); err != nil {
 		t.Fatal(err)
 	}

@@ -154,8 +154,7 @@ func TestRedriveWaitsForClaims(t *testing.T) {
 	w.openDrain()
 	dead := w.kill("head", "order.update_status")
 	w.enqueue(order("next", "o1"))
-	tx := must2(w, w.pool.Begin)
-	defer tx.Rollback(t.Context())
+	tx := w.begin()
 	if _, err := tx.Exec(t.Context(), `select continuity_claim_commands('first', 1, 60, null, null)`); err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,6 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 )
 
-// begin opens a transaction in which a test makes calls that are not yet committed.
-func (w *world) begin() pgx.Tx {
-	w.Helper()
-	tx := must2(w, w.pool.Begin)
-	w.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(w.Context())) })
-	return tx
-}
-
 func (w *world) commit(tx pgx.Tx) {
 	w.Helper()
 	if err := tx.Commit(w.Context()); err != nil {

@@ -152,8 +152,7 @@ func TestConditionsAreSettings(t *testing.T) {
 func TestTwoEdgesOpenAtOnce(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		const edges = 4
-		tx := must2(w, w.pool.Begin)
-		defer tx.Rollback(t.Context())
+		tx := w.begin()
 		if _, err := tx.Exec(t.Context(), `select continuity_lock_fence_shared()`); err != nil {
 			t.Fatal(err)
 		}

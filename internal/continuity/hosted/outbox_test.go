@@ -168,8 +168,7 @@ func TestSnapshotNeverGoesBack(t *testing.T) {
 func TestOlderSnapshotWaitsBehindANewerOne(t *testing.T) {
 	w := direct(t)
 	must[bool](w)(w.snapshots.Put(t.Context(), "menu", json.RawMessage(`{"v": 1}`), 1))
-	tx := must2(w, w.pool.Begin)
-	defer tx.Rollback(t.Context())
+	tx := w.begin()
 	if _, err := tx.Exec(t.Context(), `select continuity_put_snapshot('menu', '{"v": 3}', 3)`); err != nil {
 		t.Fatal(err)
 	}

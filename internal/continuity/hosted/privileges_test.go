@@ -158,7 +158,7 @@ func TestLints(t *testing.T) {
 func TestRolesOfTheAPI(t *testing.T) {
 	w := supabase(t)
 	as := func(role, sql string) error {
-		tx := w.begin()
+		tx := w.beginImpatient()
 		defer tx.Rollback(t.Context())
 		if _, err := tx.Exec(t.Context(), `set local role `+role); err != nil {
 			t.Fatal(err)

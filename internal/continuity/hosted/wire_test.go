@@ -348,7 +348,7 @@ func TestTimeLimitsOfACall(t *testing.T) {
 func TestLockThatIsNotToBeHad(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.openDrain()
-		tx := w.begin()
+		tx := w.beginImpatient()
 		if _, err := tx.Exec(t.Context(), `select continuity_lock_fence_shared()`); err != nil {
 			t.Fatal(err)
 		}

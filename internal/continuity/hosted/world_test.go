@@ -276,8 +276,26 @@ func (w *world) waitingFor(lock string, n int) {
 	}
 }
 
-// must2 is must for what takes the test's context alone.
-func must2[T any](w *world, do func(context.Context) (T, error)) T {
+// begin opens a transaction in which a test makes calls that are not yet committed. Whoever waits for it does so with
+// patience: the machine may be slow.
+func (w *world) begin() pgx.Tx {
 	w.Helper()
-	return must[T](w)(do(w.Context()))
+	w.exec(`
+		do $$
+		declare
+		  f regprocedure;
+		begin
+		  for f in select oid from pg_proc where proname like 'continuity\_%' and prosecdef loop
+		    execute format('alter function %s set lock_timeout = %L', f, '30s');
+		  end loop;
+		end $$`)
+	return w.beginImpatient()
+}
+
+// beginImpatient is begin with the time limits as they are.
+func (w *world) beginImpatient() pgx.Tx {
+	w.Helper()
+	tx := must[pgx.Tx](w)(w.pool.Begin(w.Context()))
+	w.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(w.Context())) })
+	return tx
 }
