@@ -133,9 +133,9 @@ func TestEdgeSettingsAreWhole(t *testing.T) {
 			t.Errorf("the help lacks %s", s.name)
 		}
 	}
-	for i := range options.NumField() {
-		if name := options.Field(i).Name; !named[name] && name != "Version" && name != "Logger" {
-			t.Errorf("no variable sets %s", name)
+	for _, field := range reflect.VisibleFields(options) {
+		if !field.Anonymous && !named[field.Name] && field.Name != "Version" && field.Name != "Logger" {
+			t.Errorf("no variable sets %s", field.Name)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollingd/rollingd/internal/api"
+	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/drain"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
@@ -121,6 +123,10 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 	if err != nil {
 		return nil, err
 	}
+	tell, err := a.startAlerts(ctx, metrics)
+	if err != nil {
+		return nil, err
+	}
 	a.repeat(ctx, "heartbeat", beatEvery, nil, beat.RunOnce)
 	a.repeat(ctx, "drain", drainEvery, wake, func(ctx context.Context) error {
 		result, err := drainer.RunOnce(ctx)
@@ -131,6 +137,7 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 		if err == nil && result.Cutover != nil {
 			opts.Logger.InfoContext(ctx, "direct writes are open again", "epoch", result.Fence.Epoch, "accepted", result.Cutover.Accepted,
 				"applied", result.Cutover.Applied, "dead", result.Cutover.Dead, "sealed", result.Cutover.Sealed.Duration())
+			tell(ctx, alert.Message{Subject: "direct writes are open again", Text: proofOf(*result.Cutover)})
 		}
 		return err
 	})
@@ -164,6 +171,26 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 	return plane, nil
 }
 
+// proofOf says a cutover in words.
+func proofOf(c hosted.CutoverProof) string {
+	return fmt.Sprintf("Epoch %d. %d commands were accepted = %d applied + %d dead; the queue was sealed for %s.",
+		c.Fence.Epoch, c.Accepted, c.Applied, c.Dead, c.Sealed.Duration().Round(time.Millisecond))
+}
+
+// startAlerts returns what tells people, which is nobody before the last phase.
+func (a *App) startAlerts(ctx context.Context, metrics *prometheus.Registry) (func(context.Context, alert.Message), error) {
+	if !a.opts.ContinuityPhase.Alerts() {
+		return func(context.Context, alert.Message) {}, nil
+	}
+	senders, err := a.opts.Senders()
+	if err != nil {
+		return nil, err
+	}
+	alerts := alert.New(alert.Options{Origin: "primary of " + a.opts.Env, Senders: senders, Metrics: metrics, Logger: a.opts.Logger})
+	a.background(ctx, "alerts", alerts.Run)
+	return alerts.Tell, nil
+}
+
 // openHosted returns the transport to the hosted database. It connects to nothing
 // yet: the primary starts without it.
 func (a *App) openHosted(ctx context.Context) (hosted.Transport, error) {
@@ -191,10 +218,7 @@ func (a *App) openHosted(ctx context.Context) (hosted.Transport, error) {
 // the server is stopped. What fails is logged once, and again when it fails in
 // another way.
 func (a *App) repeat(ctx context.Context, what string, every time.Duration, wake <-chan struct{}, once func(context.Context) error) {
-	// It lives until it is stopped, not until the start is done.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() {
+	a.background(ctx, what, func(ctx context.Context) {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		last := ""
@@ -215,6 +239,14 @@ func (a *App) repeat(ctx context.Context, what string, every time.Duration, wake
 			}
 		}
 	})
+}
+
+// background runs something until the server is stopped.
+func (a *App) background(ctx context.Context, what string, run func(context.Context)) {
+	// It lives until it is stopped, not until the start is done.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
 	a.onStop(what, func(ctx context.Context) error {
 		cancel()
 		return within(ctx, running.Wait)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/api"
+	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/device"
@@ -88,6 +89,8 @@ type Options struct {
 	SupabaseURL       string
 	SupabaseKey       string
 	HostedDatabaseURL string
+	// Receivers are told of cutovers and of what died.
+	alert.Receivers
 	// ServiceTokens, separated by commas, admit edges to the internal API.
 	ServiceTokens string
 	// LeaseTTL is how long the work of a process that died waits for another.
@@ -187,6 +190,7 @@ func (o Options) validateContinuity(want func(met bool, option, format string, a
 	if o.ContinuityPhase == edge.Off {
 		return
 	}
+	o.Check(want)
 	tokens := o.serviceTokens()
 	want(len(tokens) > 0 && !slices.ContainsFunc(tokens, func(t string) bool { return len(t) < leastServiceToken }), "ServiceTokens",
 		"want one or more random tokens of %d characters or more, separated by commas", leastServiceToken)

@@ -165,20 +165,9 @@ func c6(opts Options) *edge.C6 {
 // startAlerts starts the senders that there are settings for. Without any, what
 // would be told is in the metrics alone.
 func (a *App) startAlerts(ctx context.Context, metrics prometheus.Registerer) error {
-	var senders []alert.Sender
-	if a.opts.TelegramToken != "" {
-		senders = append(senders, alert.NewTelegram(alert.TelegramOptions{
-			Token: a.opts.TelegramToken,
-			Chat:  a.opts.TelegramChat,
-			API:   a.opts.TelegramAPI,
-		}))
-	}
-	if a.opts.SMTPURL != "" {
-		mail, err := alert.NewSMTP(a.opts.smtp())
-		if err != nil {
-			return err
-		}
-		senders = append(senders, mail)
+	senders, err := a.opts.Senders()
+	if err != nil {
+		return err
 	}
 	a.alerts = alert.New(alert.Options{
 		Origin:  a.opts.Instance,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/edgeapp"
 )
@@ -118,11 +119,10 @@ func TestOptions(t *testing.T) {
 		SupabaseKey:       "sb_secret_" + secret,
 		MercadoPagoSecret: secret,
 		C6Token:           secret,
-		TelegramToken:     secret,
-		TelegramChat:      "1",
-		SMTPURL:           "smtp://ana:" + secret + "@mail.example",
-		AlertFrom:         "a@shop.example",
-		AlertTo:           "b@shop.example",
+		Receivers: alert.Receivers{
+			TelegramToken: secret, TelegramChat: "1",
+			SMTPURL: "smtp://ana:" + secret + "@mail.example", AlertFrom: "a@shop.example", AlertTo: "b@shop.example",
+		},
 	}
 	if _, err := edgeapp.New(good); err != nil {
 		t.Fatal(err)

@@ -48,12 +48,7 @@ type Options struct {
 	MercadoPagoAPI         string
 	C6Token                string
 
-	TelegramToken string
-	TelegramChat  string
-	TelegramAPI   string
-	SMTPURL       string
-	AlertFrom     string
-	AlertTo       string
+	alert.Receivers
 	// QueueThreshold is above how many waiting commands people are told.
 	QueueThreshold int
 	// WatchInterval is the time between looks at the primary, the fence and the
@@ -144,11 +139,7 @@ func (o Options) validate() error {
 		want(secret == "" || len(secret) >= minSecret, option, "want at least %d characters", minSecret)
 	}
 	want(o.MercadoPagoAccessToken == "" || o.MercadoPagoSecret != "", "MercadoPagoSecret", "want the secret of the webhooks, too")
-	want((o.TelegramToken == "") == (o.TelegramChat == ""), "TelegramChat", "want the bot's token and the chat, or neither")
-	if o.SMTPURL != "" {
-		_, err := alert.NewSMTP(o.smtp())
-		want(err == nil, "SMTPURL", "%v", err)
-	}
+	o.Receivers.Check(want)
 	want(o.QueueThreshold >= 1, "QueueThreshold", "want a number from 1")
 	want(o.FailureThreshold >= 1, "FailureThreshold", "want a number from 1")
 	want(o.RecoveryProbes >= 1, "RecoveryProbes", "want a number from 1")
@@ -180,10 +171,6 @@ func (o Options) validateHosted(want func(met bool, option, format string, args 
 		want(err == nil && o.DatabaseURL != "", "DatabaseURL",
 			"want postgres://user:password@host:port/database of the hosted database, or SUPABASE_URL with its service key; phase %d speaks to it", o.Phase)
 	}
-}
-
-func (o Options) smtp() alert.SMTPOptions {
-	return alert.SMTPOptions{URL: o.SMTPURL, From: o.AlertFrom, To: o.AlertTo}
 }
 
 func validListen(address string) bool {

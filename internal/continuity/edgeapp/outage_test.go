@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/drain"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/edgeapp"
@@ -171,9 +172,7 @@ func (s *shop) edge(phase edge.Phase, change ...func(*edgeapp.Options)) *running
 		Instance:          "edge-1",
 		MercadoPagoSecret: mpSecret,
 		C6Token:           c6Token,
-		TelegramToken:     botToken,
-		TelegramChat:      "1",
-		TelegramAPI:       s.chat.URL,
+		Receivers:         alert.Receivers{TelegramToken: botToken, TelegramChat: "1", TelegramAPI: s.chat.URL},
 		OpenWindow:        100 * time.Millisecond,
 		// An outage here cuts connections; a machine that is busy is none.
 		ReadTimeout:   patience,
