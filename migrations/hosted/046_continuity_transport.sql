@@ -169,7 +169,8 @@ alter table public.continuity_replication_state enable row level security;
 -- Goose has made it, in a schema that the API serves. By psql it is not there.
 alter table if exists public.rollingd_hosted_migrations enable row level security;
 
--- Helpers.
+-- Helpers. They are in PL/pgSQL, which keeps a plan for a session: a function in SQL that is not inlined is planned with
+-- every call, which took a tenth of the time of an enqueue each.
 
 -- +goose StatementBegin
 -- Refuses a name that is empty, blank or long: names are indexed and end up in logs.
@@ -227,8 +228,10 @@ $$;
 -- What an idempotency key or an event id stands for. jsonb has one text for one value.
 create or replace function public.continuity_hash(p_type text, p_aggregate_type text, p_aggregate_id text, p_payload jsonb)
 returns bytea
-language sql immutable set search_path = '' as $$
-  select sha256(convert_to(jsonb_build_array(p_type, p_aggregate_type, p_aggregate_id, p_payload)::text, 'UTF8'))
+language plpgsql immutable set search_path = '' as $$
+begin
+  return sha256(convert_to(jsonb_build_array(p_type, p_aggregate_type, p_aggregate_id, p_payload)::text, 'UTF8'));
+end
 $$;
 -- +goose StatementEnd
 
@@ -244,21 +247,24 @@ $$;
 -- +goose StatementBegin
 create or replace function public.continuity_receipt(p_command public.continuity_commands, p_deduplicated boolean)
 returns jsonb
-language sql stable set search_path = '' as $$
-  select jsonb_build_object(
+language plpgsql stable set search_path = '' as $$
+begin
+  return jsonb_build_object(
     'commandId', p_command.command_id,
     'sequence', p_command.queue_sequence,
     'deduplicated', p_deduplicated,
     'status', p_command.status,
-    'epoch', p_command.epoch)
+    'epoch', p_command.epoch);
+end
 $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
 -- A command without its payload, which is nobody's business but that of the worker who applies it.
 create or replace function public.continuity_command_json(p_command public.continuity_commands) returns jsonb
-language sql stable set search_path = '' as $$
-  select jsonb_build_object(
+language plpgsql stable set search_path = '' as $$
+begin
+  return jsonb_build_object(
     'commandId', p_command.command_id,
     'idempotencyKey', p_command.idempotency_key,
     'commandType', p_command.command_type,
@@ -277,7 +283,8 @@ language sql stable set search_path = '' as $$
     'settledAt', p_command.settled_at,
     'skippedAt', p_command.skipped_at,
     'skippedBy', p_command.skipped_by,
-    'skipReason', p_command.skip_reason)
+    'skipReason', p_command.skip_reason);
+end
 $$;
 -- +goose StatementEnd
 

@@ -215,8 +215,9 @@ $$;
 
 -- +goose StatementBegin
 create or replace function public.continuity_fence_json() returns jsonb
-language sql stable set search_path = '' as $$
-  select jsonb_build_object(
+language plpgsql stable set search_path = '' as $$
+begin
+  return (select jsonb_build_object(
     'epoch', epoch,
     'mode', mode,
     'highWaterMark', high_water_mark,
@@ -224,7 +225,8 @@ language sql stable set search_path = '' as $$
     'changedAt', changed_at,
     'modeSeconds', extract(epoch from now() - changed_at),
     'dwellSeconds', greatest(0, extract(epoch from coalesce(dwell_until, now()) - now())))
-  from public.continuity_fence
+  from public.continuity_fence);
+end
 $$;
 -- +goose StatementEnd
 
@@ -582,6 +584,9 @@ $$;
 -- queue open, so that the primary drains before it writes. Acked commands of its epoch and later ones are handed out
 -- again: a primary that was restored has forgotten some of them, and its inbox tells which not. Numbers that this
 -- database has drawn and forgotten must not be drawn again, for the primary remembers them: they go on far above.
+--
+-- It answers {"unfinished": true} while there is more to be handed out again, and is to be repeated. The first come back
+-- first: a drain that comes in between keeps the order of every aggregate.
 create or replace function public.continuity_reconcile_epoch(p_primary_epoch bigint, p_term bigint) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
@@ -594,15 +599,24 @@ begin
   end if;
   perform public.continuity_lock_fence();
   select * into strict v_fence from public.continuity_fence;
+  -- Some thousand at a time, for the time limit's sake; the epoch begins with the last of them.
   update public.continuity_commands
   set status = 'pending',
       available_at = null,
       settled_at = null,
       claim_token = null,
       last_error = 'handed out again after a restore'
-  where status = 'acked'
-    and epoch >= p_primary_epoch;
+  where queue_sequence in (
+    select queue_sequence
+    from public.continuity_commands
+    where status = 'acked'
+      and epoch >= p_primary_epoch
+    order by queue_sequence
+    limit 5000);
   get diagnostics v_replayed = row_count;
+  if v_replayed = 5000 then
+    return public.continuity_fence_json() || jsonb_build_object('unfinished', true);
+  end if;
   perform setval(s.name, nextval(s.name) + 1000000000)
   from (values
     ('public.continuity_claim_tokens'::regclass),
@@ -618,7 +632,7 @@ begin
   perform public.continuity_log_flip('reconcile', 'primary', null, jsonb_build_object(
     'hostedEpoch', v_fence.epoch,
     'primaryEpoch', p_primary_epoch,
-    'replayed', v_replayed));
+    'toDrain', (select count(*) from public.continuity_commands where status = 'pending')));
   return public.continuity_fence_json();
 end
 $$;

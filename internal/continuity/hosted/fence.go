@@ -159,7 +159,19 @@ func (f *Fence) Reopen(ctx context.Context, epoch continuity.Epoch, instance str
 // was acked in the primary's epoch or later is handed out again, since a restored primary has forgotten some of it. It is
 // the one step whose repetition is another one, which does no harm.
 func (f *Fence) Reconcile(ctx context.Context, primary continuity.Epoch, term Term) (FenceState, error) {
-	return f.step(ctx, "continuity_reconcile_epoch", map[string]any{"p_primary_epoch": primary, "p_term": term})
+	for {
+		var result struct {
+			FenceState
+			Unfinished bool `json:"unfinished"`
+		}
+		err := f.transport.Call(ctx, "continuity_reconcile_epoch", map[string]any{
+			"p_primary_epoch": primary,
+			"p_term":          term,
+		}, &result)
+		if err != nil || !result.Unfinished {
+			return result.FenceState, err
+		}
+	}
 }
 
 // ForceQueue opens the queue on a person's word.

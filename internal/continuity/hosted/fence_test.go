@@ -414,6 +414,31 @@ func TestReconcileBeginsAboveBoth(t *testing.T) {
 	}
 }
 
+// TestReconcileOfALongPast hands out more than one statement's time allows.
+func TestReconcileOfALongPast(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		const past = 12_000
+		w.exec(`
+			insert into continuity_commands (command_id, idempotency_key, command_type, aggregate_type, aggregate_id,
+			  payload, payload_hash, epoch, status, settled_at)
+			select gen_random_uuid(), 'k' || i, 'order.create', 'order', 'o', '{}', '', 1, 'acked', now()
+			from generate_series(1, $1) i`, past)
+		if s := must[hosted.FenceState](w)(w.fence.Reconcile(t.Context(), 0, 1)); s.Epoch != 2 || s.Mode != continuity.Queue {
+			t.Errorf("reconciled: %+v", s)
+		}
+		if n := w.unsettled(); n != past {
+			t.Errorf("%d commands are handed out again", n)
+		}
+		if got := w.events(); !slices.Equal(got, []string{"begin", "reconcile"}) {
+			t.Errorf("the log is %v", got)
+		}
+		flips := must[[]hosted.Flip](w)(w.fence.Log(t.Context(), 0, 10))
+		if want := `{"toDrain": 12000, "hostedEpoch": 1, "primaryEpoch": 0}`; string(flips[1].Detail) != want {
+			t.Errorf("it is logged as %s", flips[1].Detail)
+		}
+	})
+}
+
 func TestPersonForcesTheFence(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		_, err := w.fence.ForceQueue(t.Context(), 2, "ana", "drill")

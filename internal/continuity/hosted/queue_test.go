@@ -210,6 +210,23 @@ func TestPayloadLimits(t *testing.T) {
 	})
 }
 
+// TestLargestClaim is as many commands as can be claimed, each as large as it may be.
+func TestLargestClaim(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.openDrain()
+		w.exec(`
+			insert into continuity_commands (command_id, idempotency_key, command_type, aggregate_type, aggregate_id,
+			  payload, payload_hash, epoch)
+			select gen_random_uuid(), 'k' || i, 'order.create', 'order', 'o' || i,
+			  to_jsonb(repeat('"', 32767)), '', 2
+			from generate_series(1, 101) i`)
+		claims := w.claim(100)
+		if len(claims) != 100 || len(claims[99].Payload) != contracts.MaxCommandPayloadBytes {
+			t.Errorf("%d commands are claimed", len(claims))
+		}
+	})
+}
+
 func TestFindAndList(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.openDrain()
