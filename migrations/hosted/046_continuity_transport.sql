@@ -316,7 +316,7 @@ begin
   from expired
   where c.queue_sequence = expired.queue_sequence
     and c.claim_token = expired.claim_token
-    and c.status = 'claimed';
+    and c.claimed_until is not null; -- It is claimed, in words that no partial index knows: the key is to be used.
   get diagnostics v_swept = row_count;
   return v_swept;
 end
@@ -973,7 +973,7 @@ begin
   from expired
   where o.outbox_sequence = expired.outbox_sequence
     and o.claim_token = expired.claim_token
-    and o.status = 'claimed';
+    and o.claimed_until is not null;
   with head as materialized (
     select q.outbox_sequence
     from public.continuity_outbox q
