@@ -265,13 +265,11 @@ begin
      is distinct from (old.order_id, old.company_id, old.restaurant_id, old.created_at) then
     raise exception 'the identity of an order never changes' using errcode = 'RD003';
   end if;
-  if new.status = old.status then
-    if new.version <> old.version then
-      raise exception 'the version of an order rises with its status' using errcode = 'RD002';
-    end if;
-    return new;
+  if new.version <> old.version + ((new.status, new.payment_id) is distinct from (old.status, old.payment_id))::int then
+    raise exception 'the version of an order rises by one with its status or its payment, and with nothing else'
+      using errcode = 'RD002';
   end if;
-  if (old.status, new.status) not in (
+  if new.status <> old.status and (old.status, new.status) not in (
       ('pending', 'paid'),
       ('pending', 'cancelled'),
       ('paid', 'preparing'),
@@ -282,9 +280,6 @@ begin
       ('preparing', 'refunded'),
       ('delivered', 'refunded')) then
     raise exception 'an order does not move from % to %', old.status, new.status using errcode = 'RD002';
-  end if;
-  if new.version <> old.version + 1 then
-    raise exception 'the version of an order rises by one' using errcode = 'RD002';
   end if;
   return new;
 end

@@ -27,6 +27,7 @@ func (w *work) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.observeLag(ctx, f.Mode)
 	if f.Mode == continuity.Direct {
 		// Nothing is left but what a person has brought back.
 		if err := w.empty(ctx, f.Epoch, nil); err != nil || w.result.Idle() {
@@ -57,6 +58,18 @@ func (w *work) run(ctx context.Context) error {
 		}
 	}
 	return w.cutover(ctx, f)
+}
+
+// observeLag measures how far the primary is behind the queue, in time. A lag that
+// cannot be measured keeps nothing back.
+func (w *work) observeLag(ctx context.Context, mode continuity.Mode) {
+	if mode == continuity.Direct {
+		w.metrics.lag.Set(0)
+		return
+	}
+	if stats, err := w.Queue.Stats(ctx); err == nil {
+		w.metrics.lag.Set(stats.OldestPending.Duration().Seconds())
+	}
 }
 
 // settle makes the primary's copy what the hosted fence is, or begins an epoch

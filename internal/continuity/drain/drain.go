@@ -28,6 +28,7 @@ type Queue interface {
 	Snooze(ctx context.Context, id uuid.UUID, token continuity.ClaimToken, wait time.Duration) error
 	List(ctx context.Context, status contracts.CommandStatus, after continuity.Sequence, limit int) ([]hosted.QueuedCommand, error)
 	Redrive(ctx context.Context, id uuid.UUID, actor, reason string) (hosted.QueuedCommand, error)
+	Stats(ctx context.Context) (hosted.QueueStats, error)
 }
 
 // Fence is the sequencer; *hosted.Fence has it. Every step may be repeated.

@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	commands   *prometheus.CounterVec
 	throughput prometheus.Gauge
+	lag        prometheus.Gauge
 	sealed     prometheus.Gauge
 	cutovers   prometheus.Counter
 }
@@ -24,6 +25,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "continuity_drain_throughput",
 			Help: "Commands acked per minute, in the last run that had any.",
 		}),
+		lag: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "continuity_replay_lag_seconds",
+			Help: "Age of the oldest queued command that the primary has not applied, when the last run began.",
+		}),
 		sealed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "continuity_seal_duration_seconds",
 			Help: "How long the queue was sealed for the last cutover.",
@@ -33,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Cutovers from the queue to direct writes.",
 		}),
 	}
-	reg.MustRegister(m.commands, m.throughput, m.sealed, m.cutovers)
+	reg.MustRegister(m.commands, m.throughput, m.lag, m.sealed, m.cutovers)
 	return m
 }
 

@@ -116,7 +116,20 @@ func (o order) move(ctx context.Context, tx pgx.Tx, to Status, overtaken notice)
 	}
 	from := o.status
 	o.status, o.version = to, o.version+1
-	_, err = tx.Exec(ctx, `
+	e, err := o.write(ctx, tx, o.event("order.status_changed", from))
+	if err != nil {
+		return effect{}, err
+	}
+	if to == Cancelled && from != Pending {
+		n := notice{code: NoticeRefundDue, detail: map[string]any{"from": from, "paymentId": o.paymentID}}
+		e.result, e.notice = o.noticed(applied, n).result, &n
+	}
+	return e, nil
+}
+
+// write stores what has become of the order, and tells of it.
+func (o order) write(ctx context.Context, tx pgx.Tx, ev event) (effect, error) {
+	_, err := tx.Exec(ctx, `
 		update orders set
 		  status = @status,
 		  version = @version,
@@ -124,15 +137,7 @@ func (o order) move(ctx context.Context, tx pgx.Tx, to Status, overtaken notice)
 		  updated_at = now()
 		where order_id = @id`,
 		pgx.NamedArgs{"status": o.status, "version": o.version, "payment": o.paymentID, "id": o.id})
-	if err != nil {
-		return effect{}, err
-	}
-	e := effect{kind: applied, result: o.result(), events: []event{o.event("order.status_changed", from)}}
-	if to == Cancelled && from != Pending {
-		n := notice{code: NoticeRefundDue, detail: map[string]any{"from": from, "paymentId": o.paymentID}}
-		e.result, e.notice = o.noticed(applied, n).result, &n
-	}
-	return e, nil
+	return effect{kind: applied, result: o.result(), events: []event{ev}}, err
 }
 
 // noticed is an effect that a person sees, and that tells nobody else.
@@ -235,6 +240,6 @@ func (o order) pay(ctx context.Context, tx pgx.Tx) (effect, error) {
 	if o.status == Pending {
 		return o.move(ctx, tx, Paid, notice{})
 	}
-	_, err := tx.Exec(ctx, `update orders set payment_id = $1, updated_at = now() where order_id = $2`, o.paymentID, o.id)
-	return effect{kind: applied, result: o.result()}, err
+	o.version++
+	return o.write(ctx, tx, o.event("order.payment_confirmed", ""))
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/migrations"
 )
 
 func TestUndelivered(t *testing.T) {
@@ -56,9 +58,16 @@ func TestUndelivered(t *testing.T) {
 	w.exec(`update primary_fence set epoch = 3, seen_epoch = 3, mode = 'DIRECT'`)
 
 	// The work queue is the hosted migrations' table, on this database.
-	w.exec(`create table public.continuity_commands (aggregate_type text, aggregate_id text, payload jsonb, status text)`)
-	w.exec(`insert into public.continuity_commands values
-		('order', 'o1', '{}', 'pending'), ('order', 'o1', '{}', 'acked'), ('order', 'o1', '{}', 'dead'),
-		('order', 'new', '{"companyId":"acme","restaurantId":"south"}', 'claimed')`)
+	if _, err := pg.Migrate(t.Context(), w.pool, migrations.Hosted()); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`insert into public.continuity_commands
+		(command_id, idempotency_key, command_type, payload_hash, epoch, aggregate_type, aggregate_id, payload, status, settled_at, claimed_until)
+		select gen_random_uuid(), gen_random_uuid()::text, 'order.cancel', '', 1, 'order', c.*
+		from (values
+		  ('o1', '{}'::jsonb, 'pending', null::timestamptz, null::timestamptz),
+		  ('o1', '{}', 'acked', now(), null),
+		  ('o1', '{}', 'dead', now(), null),
+		  ('new', '{"companyId":"acme","restaurantId":"south"}', 'claimed', null, now())) c`)
 	expect("work", map[int64]Undelivered{old.ID: {Commands: 1}, other.ID: {Commands: 1}})
 }
