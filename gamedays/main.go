@@ -1,0 +1,161 @@
+// Command gamedays has the continuity plane go through its outages, over real
+// processes: rollingd serve, two rollingd edge, a Postgres on either side, and
+// networks between them that can be cut. See docs/runbook.md.
+//
+//	go run ./gamedays [-only 1,5,8] [-quick]
+//
+// After each day both databases are compared with what the edges have promised to
+// their clients. It exits with 1 if a promise was broken. Everything runs on
+// loopback and is removed at the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// limit bounds the whole run, and dayLimit one game day.
+	limit    = 45 * time.Minute
+	dayLimit = 6 * time.Minute
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	err := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "gamedays:", err)
+		os.Exit(1)
+	}
+}
+
+// errBroken is returned when a promise was broken, which the table says.
+var errBroken = errors.New("promises were broken")
+
+// execute plays the chosen days, and prints the table to out.
+func execute(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	days, quick, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "building rollingd and starting the stores…")
+	stack, err := newStack(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stack.stop()) }()
+	var results []result
+	for _, d := range days {
+		if ctx.Err() != nil {
+			break
+		}
+		r := stack.play(ctx, d, quick, progress)
+		fmt.Fprintf(progress, "%-3s %s: %s in %s\n", d.id, d.name, r.verdict(), r.elapsed.Round(time.Second))
+		results = append(results, r)
+	}
+	if err := printTable(out, results); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if !r.kept() {
+			return errBroken
+		}
+	}
+	return context.Cause(ctx)
+}
+
+func parse(args []string, errOut io.Writer) (days []day, quick bool, err error) {
+	flags := flag.NewFlagSet("gamedays", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10")
+	flags.BoolVar(&quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
+	if err := flags.Parse(args); err != nil {
+		return nil, false, err
+	}
+	if *only == "" {
+		return program, quick, nil
+	}
+	for number := range strings.SplitSeq(*only, ",") {
+		found := false
+		for _, d := range program {
+			if d.id == number || strings.TrimRight(d.id, "ab") == number {
+				days, found = append(days, d), true
+			}
+		}
+		if !found {
+			return nil, false, fmt.Errorf("-only: there is no game day %q", number)
+		}
+	}
+	slices.SortStableFunc(days, func(a, b day) int { return index(a) - index(b) })
+	return days, quick, nil
+}
+
+func index(d day) int {
+	return slices.IndexFunc(program, func(other day) bool { return other.id == d.id })
+}
+
+// day is a game day.
+type day struct {
+	id   string
+	name string
+	play func(*site, context.Context) error
+}
+
+// program is all of them, in the order in which they are played.
+var program = []day{
+	{"1", "tunnel killed", (*site).tunnelKilled},
+	{"2", "primary Postgres killed", (*site).postgresKilled},
+	{"3", "hosted partitioned", (*site).hostedPartitioned},
+	{"4", "clocks skewed 5 min", (*site).clocksSkewed},
+	{"5", "duplicate commands", (*site).duplicates},
+	{"6", "late commit and replay", (*site).lateCommit},
+	{"7", "payment after a cancel", (*site).paymentAfterCancel},
+	{"8", "tunnel flapping", (*site).flapping},
+	{"9", "flood, 1000 a minute", (*site).flood},
+	{"10a", "both down, primary restored", (*site).primaryRestored},
+	{"10b", "both down, hosted restored", (*site).hostedRestored},
+	{"11a", "worker killed mid-claim", (*site).workerKilled},
+	{"11b", "worker paused mid-claim", (*site).workerPaused},
+	{"12", "dead after 8 attempts", (*site).deadCommand},
+}
+
+// play plays a day in a world of its own, and compares the books afterwards.
+func (s *stack) play(ctx context.Context, d day, quick bool, progress io.Writer) (r result) {
+	r.day = d
+	began := time.Now()
+	defer func() { r.elapsed = time.Since(began) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, dayLimit, fmt.Errorf("the day took longer than %s", dayLimit))
+	defer cancel()
+	w, err := s.open(ctx, d.id, quick)
+	if err != nil {
+		r.err = fmt.Errorf("open the world: %w", err)
+		return r
+	}
+	defer func() {
+		if !r.kept() {
+			fmt.Fprint(progress, w.lastWords())
+		}
+		r.err = errors.Join(r.err, w.abandon())
+	}()
+	r.err = d.play(w, ctx)
+	if r.err == nil {
+		r.err = w.settle(ctx)
+	}
+	r.err = errors.Join(r.err, w.end(ctx))
+	r.faults = w.faults
+	found, err := w.check(ctx)
+	r.found, r.err = found, errors.Join(r.err, err)
+	return r
+}
