@@ -243,9 +243,8 @@ $$;
 create function primary_fence_log() returns trigger
 language plpgsql as $$
 begin
-  -- The clock is read behind the exclusive lock, for which this transaction may have waited.
   insert into public.primary_fence_flips (epoch, mode, closed, inbox_order, reason, actor, at)
-  select new.epoch, new.mode, new.closed, coalesce(max(apply_order), 0), new.reason, new.actor, clock_timestamp()
+  select new.epoch, new.mode, new.closed, coalesce(max(apply_order), 0), new.reason, new.actor, now()
   from public.continuity_inbox;
   return null;
 end

@@ -46,15 +46,16 @@ func (s State) Direct(policy Policy) bool {
 	return !s.Closed && s.Mode == continuity.Direct && (s.Leased || policy == Available)
 }
 
-// The clock is read when the statement begins: a transaction that waited for a
-// lock has an older now().
+// now() is that of the transaction's begin. One that has waited for a lock counts
+// a lease that has just ended, by no longer than WriteTimeout: that is the longest
+// write by which the lease has to be shorter.
 const selectState = `
 	select
 	  epoch,
 	  mode,
 	  closed,
 	  seen_epoch,
-	  confirmed_at + $1 > statement_timestamp(),
+	  confirmed_at + $1 > now(),
 	  case when isfinite(confirmed_at) then confirmed_at else '0001-01-01 00:00:00+00' end,
 	  reason
 	from primary_fence`
