@@ -64,6 +64,10 @@ fuzz: ## Each fuzz target for FUZZ_TIME (10s)
 	  done; \
 	done
 
+.PHONY: gamedays
+gamedays: ## The twelve outages of the continuity plane, over real processes; GAMEDAY_ARGS="-only 1,5"
+	go run ./gamedays $(GAMEDAY_ARGS)
+
 .PHONY: bench
 bench: $(BENCH_NODE) ## Measure the ratios of docs/performance.md; BENCH_ARGS="-quick" for a short try
 	go run ./bench $(BENCH_ARGS)
