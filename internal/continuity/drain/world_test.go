@@ -22,11 +22,13 @@ import (
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { childOr(m, pgtest.Main) }
 
 // world is a primary and a hosted database.
 type world struct {
 	*testing.T
+	dsn, hostedDSN string
+
 	primary *pgxpool.Pool
 	hosted  *pgxpool.Pool
 	// proxy stands before the primary of the drainers.
@@ -40,7 +42,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dsn := pgtest.DSN(t)
 	proxy, through := pgtest.NewProxy(t, dsn)
-	w := &world{T: t, primary: pgtest.Open(t, dsn), hosted: pgtest.NewHosted(t), proxy: proxy, pool: pgtest.Open(t, through)}
+	w := &world{T: t, dsn: dsn, hostedDSN: pgtest.HostedDSN(t), proxy: proxy, primary: pgtest.Open(t, dsn), pool: pgtest.Open(t, through)}
+	w.hosted = pgtest.Open(t, w.hostedDSN)
 	whole := hosted.NewPostgres(w.hosted)
 	w.queue, w.fence = hosted.NewQueue(whole), hosted.NewFence(whole)
 	return w
