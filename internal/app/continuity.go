@@ -32,9 +32,9 @@ const (
 	// drainEvery and publishEvery are how often there is a look without a wake.
 	drainEvery   = 2 * time.Second
 	publishEvery = time.Second
-	// edgesWithin is how long an edge that reaches the primary may be silent: it
-	// asks for the health more often.
-	edgesWithin = 15 * time.Second
+	// edgesWithin is how long an edge that reaches the primary may be silent: one
+	// whose circuit is open asks once in its window, of 30 seconds and some jitter.
+	edgesWithin = 45 * time.Second
 	// hostedConns is how many connections there are to the hosted Postgres, whose
 	// pooler has few.
 	hostedConns = 8
