@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// lookEvery is how often a replica looks for units that others have put in.
+	// lookEvery is how often a replica looks for units, beside when it is told.
 	lookEvery = time.Second
 	// gatherEvery is how often a run looks for results of other replicas.
 	gatherEvery = 200 * time.Millisecond
@@ -101,7 +101,10 @@ func (c *Crew) Start(ctx context.Context) error {
 	c.stop = stop
 	go func() {
 		defer close(c.stopped)
+		var listening sync.WaitGroup
+		listening.Go(func() { c.listen(living) })
 		c.work(living)
+		listening.Wait()
 	}()
 	return nil
 }

@@ -60,7 +60,7 @@ func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []str
 }
 
 func (c *Crew) enqueue(ctx context.Context, job string, r run.Run, keys []string) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(enqueuers)
 	for _, key := range keys {
 		group.Go(func() error {
@@ -68,7 +68,7 @@ func (c *Crew) enqueue(ctx context.Context, job string, r run.Run, keys []string
 			if err != nil {
 				return err
 			}
-			_, err = c.queue.Enqueue(ctx, continuity.Command{
+			_, err = c.queue.Enqueue(grouped, continuity.Command{
 				CommandID:      uuid.New(),
 				IdempotencyKey: fmt.Sprintf("run/%d/%s", r.ID, key),
 				CommandType:    commandType(job),
@@ -80,7 +80,11 @@ func (c *Crew) enqueue(ctx context.Context, job string, r run.Run, keys []string
 			return err
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	_, err := c.Pool.Exec(ctx, `select pg_notify($1, '')`, channel)
+	return pg.Translate(err)
 }
 
 // gather takes in the results that have come, and the units that are dead.
