@@ -319,7 +319,13 @@ func TestOutage(t *testing.T) {
 	// The primary answers, and nothing is drained: commands still queue.
 	status, answer = e.command("k-4", "order.create", "o-4", ofNorth)
 	taken("queued", status, answer)
-	if r := s.drain(); r.Cutover == nil || r.Cutover.Accepted != 3 || r.Cutover.Applied != 3 {
+	// The edge has to reach the primary once more, since that has heard of the queue.
+	var r drain.Result
+	e.until("a cutover", func(map[string]any) bool {
+		r = s.drain()
+		return r.Cutover != nil
+	})
+	if r.Cutover.Accepted != 3 || r.Cutover.Applied != 3 {
 		t.Fatalf("%+v", r)
 	}
 	e.untilState("PRIMARY")

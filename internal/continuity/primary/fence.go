@@ -99,6 +99,7 @@ func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.
 		return fmt.Errorf("renew epoch %d: %w", hosted.Epoch, pg.Translate(err))
 	}
 	if renewed.RowsAffected() > 0 {
+		p.adopted(hosted.Epoch)
 		return nil
 	}
 	err = p.flip(ctx, `
@@ -115,6 +116,7 @@ func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.
 	if err != nil {
 		return fmt.Errorf("adopt %s of epoch %d: %w", hosted.Mode, hosted.Epoch, err)
 	}
+	p.adopted(hosted.Epoch)
 	return nil
 }
 

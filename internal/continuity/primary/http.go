@@ -114,12 +114,14 @@ func (h *Handler) authentic(r *http.Request) bool {
 	return match == 1
 }
 
-// Heard reports whether an edge has asked for anything within the last while:
-// that edges reach the primary is what a cutover waits for. In an outage an edge
-// asks once in an open window of its breaker, so the while is longer than that.
+// Heard reports whether an edge has asked for anything within the last while, and
+// since the epoch began: that edges reach the primary is what a cutover waits for,
+// and what they did before the queue was opened proves nothing. In an outage an
+// edge asks once in an open window of its breaker, so the while is longer than
+// that.
 func (h *Handler) Heard(within time.Duration) bool {
 	at := h.heard.Load()
-	return at != 0 && time.Since(h.began)-time.Duration(at) <= within
+	return at != 0 && time.Since(h.began)-time.Duration(at) <= min(within, h.opts.Primary.epochAge())
 }
 
 func (h *Handler) command(w http.ResponseWriter, r *http.Request) {

@@ -123,6 +123,31 @@ func TestCommandOverHTTP(t *testing.T) {
 	}
 }
 
+// TestHeardSinceTheEpochBegan: that edges reached the primary before the queue
+// was opened says nothing about now.
+func TestHeardSinceTheEpochBegan(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{})
+	h := s.handler(&counter{})
+	s.open(2, continuity.Direct)
+	ask(t, h, "GET", "/internal/health", "")
+	if !h.Heard(time.Hour) {
+		t.Error("an edge was not heard")
+	}
+	s.open(3, continuity.Queue)
+	if h.Heard(time.Hour) {
+		t.Error("an edge that spoke before the queue was opened counts")
+	}
+	ask(t, h, "GET", "/internal/health", "")
+	s.open(3, continuity.Catchup)
+	if !h.Heard(time.Hour) {
+		t.Error("an edge that spoke since does not count")
+	}
+	if h.Heard(0) {
+		t.Error("an edge counts for longer than the while")
+	}
+}
+
 func TestReadsAndHealth(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, Options{})

@@ -11,9 +11,12 @@ package primary
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollingd/rollingd/internal/continuity"
 )
 
 // Policy says what becomes of direct writes while the hosted fence cannot be
@@ -54,6 +57,12 @@ type Primary struct {
 	policy   Policy
 	lease    time.Duration
 	instance string
+
+	began time.Time
+	mu    sync.Mutex
+	// epoch is the last that this process has adopted, and since when, after began.
+	epoch continuity.Epoch
+	since time.Duration
 }
 
 // New returns a primary, or all that is wrong with the options.
@@ -70,7 +79,25 @@ func New(opts Options) (*Primary, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &Primary{pool: opts.Pool, policy: opts.Policy, lease: opts.Lease, instance: opts.Instance}, nil
+	began := time.Now()
+	return &Primary{pool: opts.Pool, policy: opts.Policy, lease: opts.Lease, instance: opts.Instance, began: began}, nil
+}
+
+// adopted notes when this process has adopted an epoch, whichever process has
+// entered it.
+func (p *Primary) adopted(epoch continuity.Epoch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if epoch > p.epoch {
+		p.epoch, p.since = epoch, time.Since(p.began)
+	}
+}
+
+// epochAge is for how long this process has known that the epoch is as it is.
+func (p *Primary) epochAge() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.began) - p.since
 }
 
 func (o Options) validate() error {
