@@ -99,6 +99,8 @@ func (s *site) send(ctx context.Context, edge int, c command) (answer, error) {
 // takes it, as a till does. A refusal for good is an error.
 func (s *site) take(ctx context.Context, edge int, c command) (answer, error) {
 	var taken answer
+	began := time.Now()
+	defer func() { s.ledger.waited(time.Since(began)) }()
 	err := until(ctx, c.IdempotencyKey+" is taken", func(ctx context.Context) (bool, error) {
 		a, err := s.send(ctx, edge%len(s.edges), c)
 		edge++

@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // ledger is what the edges have promised, as the clients have heard it.
@@ -13,6 +14,8 @@ type ledger struct {
 	taken map[string]promise
 	order []string
 	ways  map[string]int
+	// longest is the longest that a client had to try.
+	longest time.Duration
 }
 
 // promise is a command that was taken.
@@ -53,4 +56,17 @@ func (l *ledger) promises() []promise {
 		all = append(all, l.taken[key])
 	}
 	return all
+}
+
+// waited notes how long a client had to try until its command was taken.
+func (l *ledger) waited(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.longest = max(l.longest, d)
+}
+
+func (l *ledger) longestWait() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.longest
 }

@@ -2,11 +2,11 @@
 // processes: rollingd serve, two rollingd edge, a Postgres on either side, and
 // networks between them that can be cut. See docs/runbook.md.
 //
-//	go run ./gamedays [-only 1,5,8] [-quick]
+//	go run ./gamedays [-only 1,5,8] [-quick] [-keep]
 //
 // After each day both databases are compared with what the edges have promised to
 // their clients. It exits with 1 if a promise was broken. Everything runs on
-// loopback and is removed at the end.
+// loopback and is removed at the end; -keep leaves the logs of all programs.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,7 +45,7 @@ var errBroken = errors.New("promises were broken")
 
 // execute plays the chosen days, and prints the table to out.
 func execute(ctx context.Context, args []string, out, progress io.Writer) (err error) {
-	days, quick, err := parse(args, progress)
+	o, err := parse(args, progress)
 	if err != nil {
 		return err
 	}
@@ -55,13 +54,18 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stack.stop()) }()
+	defer func() {
+		if o.keep {
+			fmt.Fprintln(progress, "the logs are in", stack.dir)
+		}
+		err = errors.Join(err, stack.stop(o.keep))
+	}()
 	var results []result
-	for _, d := range days {
+	for _, d := range o.days {
 		if ctx.Err() != nil {
 			break
 		}
-		r := stack.play(ctx, d, quick, progress)
+		r := stack.play(ctx, d, o.quick, progress)
 		fmt.Fprintf(progress, "%-3s %s: %s in %s\n", d.id, d.name, r.verdict(), r.elapsed.Round(time.Second))
 		results = append(results, r)
 	}
@@ -76,34 +80,38 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 	return context.Cause(ctx)
 }
 
-func parse(args []string, errOut io.Writer) (days []day, quick bool, err error) {
+// options of a run.
+type options struct {
+	days        []day
+	quick, keep bool
+}
+
+func parse(args []string, errOut io.Writer) (options, error) {
+	o := options{days: program}
 	flags := flag.NewFlagSet("gamedays", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10")
-	flags.BoolVar(&quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
+	flags.BoolVar(&o.quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
+	flags.BoolVar(&o.keep, "keep", false, "leave the logs of all programs")
 	if err := flags.Parse(args); err != nil {
-		return nil, false, err
+		return o, err
 	}
 	if *only == "" {
-		return program, quick, nil
+		return o, nil
 	}
+	o.days = nil
 	for number := range strings.SplitSeq(*only, ",") {
 		found := false
 		for _, d := range program {
 			if d.id == number || strings.TrimRight(d.id, "ab") == number {
-				days, found = append(days, d), true
+				o.days, found = append(o.days, d), true
 			}
 		}
 		if !found {
-			return nil, false, fmt.Errorf("-only: there is no game day %q", number)
+			return o, fmt.Errorf("-only: there is no game day %q", number)
 		}
 	}
-	slices.SortStableFunc(days, func(a, b day) int { return index(a) - index(b) })
-	return days, quick, nil
-}
-
-func index(d day) int {
-	return slices.IndexFunc(program, func(other day) bool { return other.id == d.id })
+	return o, nil
 }
 
 // day is a game day.
@@ -154,7 +162,7 @@ func (s *stack) play(ctx context.Context, d day, quick bool, progress io.Writer)
 		r.err = w.settle(ctx)
 	}
 	r.err = errors.Join(r.err, w.end(ctx))
-	r.faults = w.faults
+	r.faults, r.longest = w.faults, w.ledger.longestWait()
 	found, err := w.check(ctx)
 	r.found, r.err = found, errors.Join(r.err, err)
 	return r

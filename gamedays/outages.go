@@ -28,12 +28,23 @@ func (s *site) cutTunnel() error {
 	return s.fault(nil)
 }
 
+// unlessQuick lets time pass on a day that is not short.
+func (s *site) unlessQuick(ctx context.Context, d time.Duration) error {
+	if s.quick {
+		return nil
+	}
+	return pause(ctx, d)
+}
+
 // tunnelKilled: the edges lose the primary in the middle of their sales.
 func (s *site) tunnelKilled(ctx context.Context) error {
 	return s.during(ctx, tills, func() error {
 		return steps(
 			func() error { return s.more(ctx, 20, byPrimary) },
 			s.cutTunnel,
+			func() error { return s.more(ctx, 20, byQueue) },
+			// Longer than the primary believes that edges still reach it.
+			func() error { return s.unlessQuick(ctx, 20*time.Second) },
 			func() error { return s.more(ctx, 20, byQueue) },
 			func() error { return s.tunnel.heal(ctx) },
 			func() error { return s.more(ctx, 20, byPrimary) },

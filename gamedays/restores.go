@@ -34,6 +34,9 @@ func (s *site) fall(ctx context.Context, restored *cluster, backup string) error
 	if err := s.calm(ctx); err != nil {
 		return err
 	}
+	if err := s.logged(ctx, `select exists (select from continuity_epochs where event = 'reconcile')`, "the restore was not noticed"); err != nil {
+		return err
+	}
 	// Clients who did not hear of it send everything again.
 	for _, p := range s.ledger.promises() {
 		if _, err := s.take(ctx, 0, p.command); err != nil {
@@ -41,6 +44,19 @@ func (s *site) fall(ctx context.Context, restored *cluster, backup string) error
 		}
 	}
 	return s.during(ctx, tills, func() error { return s.more(ctx, 10, byPrimary) })
+}
+
+// logged fails unless the hosted database has something, without which a day has
+// tried nothing.
+func (s *site) logged(ctx context.Context, query, otherwise string) error {
+	var there bool
+	if err := s.their.QueryRow(ctx, query).Scan(&there); err != nil {
+		return err
+	}
+	if !there {
+		return errors.New(otherwise)
+	}
+	return nil
 }
 
 // outage queues commands and drains them. Nothing is written directly.

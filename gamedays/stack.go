@@ -28,7 +28,7 @@ func newStack(ctx context.Context) (_ *stack, err error) {
 	s := &stack{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop())
+			err = errors.Join(err, s.stop(false))
 		}
 	}()
 	if s.dir, err = os.MkdirTemp("", "rollingd-gamedays-"); err != nil {
@@ -59,8 +59,9 @@ func newStack(ctx context.Context) (_ *stack, err error) {
 	return s, err
 }
 
-// stop ends the stores and removes everything.
-func (s *stack) stop() error {
+// stop ends the stores and removes everything, but for the logs if they are to
+// be kept.
+func (s *stack) stop(keepLogs bool) error {
 	var errs []error
 	if s.couch != nil {
 		errs = append(errs, s.couch.Close())
@@ -70,8 +71,12 @@ func (s *stack) stop() error {
 			errs = append(errs, c.stop())
 		}
 	}
-	if s.dir != "" {
-		errs = append(errs, os.RemoveAll(s.dir))
+	remove := []string{s.dir}
+	if keepLogs {
+		remove = []string{s.program, s.primary.dir, s.hosted.dir, filepath.Join(s.dir, "couch")}
+	}
+	for _, path := range remove {
+		errs = append(errs, os.RemoveAll(path))
 	}
 	return errors.Join(errs...)
 }

@@ -10,7 +10,9 @@ import (
 // result is what became of a day.
 type result struct {
 	day
-	faults  int
+	faults int
+	// longest is the longest that a client had to try until a command was taken.
+	longest time.Duration
 	found   verdict
 	elapsed time.Duration
 	// err is why the day was not played to its end.
@@ -29,11 +31,11 @@ func (r result) verdict() string {
 // printTable prints a line for each day, and below what was broken.
 func printTable(out io.Writer, results []result) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "DAY\tFAULTS\tACCEPTED\tAPPLIED\tDEAD\tDUPLICATES\tORDER VIOLATIONS\tCUTOVERS\tSEALED MS\tSECONDS\tVERDICT\t")
+	fmt.Fprintln(table, "DAY\tFAULTS\tACCEPTED\tAPPLIED\tDEAD\tDUPLICATES\tORDER VIOLATIONS\tCUTOVERS\tSEALED MS\tLONGEST WAIT MS\tSECONDS\tVERDICT\t")
 	for _, r := range results {
 		f := r.found
-		fmt.Fprintf(table, "%-3s %-24s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%s\t\n", r.id, r.name, r.faults,
-			f.accepted, f.applied, f.dead, f.duplicates, f.inversions, f.cutovers, f.sealed, r.elapsed.Seconds(), r.verdict())
+		fmt.Fprintf(table, "%-3s %-24s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%d\t%.0f\t%s\t\n", r.id, r.name, r.faults,
+			f.accepted, f.applied, f.dead, f.duplicates, f.inversions, f.cutovers, f.sealed, r.longest.Milliseconds(), r.elapsed.Seconds(), r.verdict())
 	}
 	if err := table.Flush(); err != nil {
 		return err

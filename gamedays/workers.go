@@ -70,6 +70,7 @@ func (s *site) workerKilled(ctx context.Context) error {
 		func() error { return s.endClaims(ctx) },
 		func() error { return s.serve.start(ctx) },
 		func() error { return s.tunnel.heal(ctx) },
+		func() error { return s.claimsEnded(ctx) },
 	)
 }
 
@@ -116,7 +117,17 @@ func (s *site) workerPaused(ctx context.Context) error {
 		},
 		func() error { return s.fault(paused.resume()) },
 		func() error { return s.endClaims(ctx) },
+		func() error { return s.claimsEnded(ctx) },
 	)
+}
+
+// claimsEnded waits until it is calm, and fails unless a claim has ended with its
+// lease.
+func (s *site) claimsEnded(ctx context.Context) error {
+	if err := s.calm(ctx); err != nil {
+		return err
+	}
+	return s.logged(ctx, `select exists (select from continuity_commands where status = 'acked' and attempts > 0)`, "no claim has ended with its lease")
 }
 
 // deadCommand: a command that fails whenever it is tried is dead after eight
