@@ -31,7 +31,7 @@ func TestMeasurements(t *testing.T) {
 	o.embedded = true
 	o.sizes = sizes{rounds: 2, archiveDocs: 300, memoryDocs: 2 * docsAtOnce, restaurants: 3, quietDays: 6, quietRestaurant: 2,
 		pushes: 2, puts: 3, feedDocs: 50, devices: 5,
-		queueJobs: 20, queuePaced: 3, flood: 100 * time.Millisecond, breakerTime: "100x"}
+		queueJobs: 20, queuePaced: 3, backlog: 5, flood: 100 * time.Millisecond, breakerTime: "100x"}
 	var out strings.Builder
 	if err := o.measure(t.Context(), &out); err != nil {
 		t.Fatal(err)

@@ -91,8 +91,10 @@ type sizes struct {
 	devices int
 	// commands of a round of the queue, and those at a pace.
 	queueJobs, queuePaced int
-	// flood is how long commands come in before they are brought home.
-	flood time.Duration
+	// backlog are commands that wait, and flood is how long more of them come in,
+	// before they are brought home.
+	backlog int
+	flood   time.Duration
 	// breakerTime is how long one benchmark of the breaker runs, or "Nx".
 	breakerTime string
 }
@@ -100,10 +102,10 @@ type sizes struct {
 var (
 	fullSizes = sizes{rounds: 5, archiveDocs: 100_000, memoryDocs: 1_000_000, restaurants: 1_000, quietDays: 2_000, quietRestaurant: 40,
 		pushes: 100, puts: 2_000, feedDocs: 20_000, devices: 1_000,
-		queueJobs: 5_000, queuePaced: 500, flood: 10 * time.Second, breakerTime: "500ms"}
+		queueJobs: 5_000, queuePaced: 500, backlog: 2_000, flood: 10 * time.Second, breakerTime: "500ms"}
 	quickSizes = sizes{rounds: 3, archiveDocs: 10_000, memoryDocs: 100_000, restaurants: 50, quietDays: 100, quietRestaurant: 10,
 		pushes: 10, puts: 200, feedDocs: 2_000, devices: 100,
-		queueJobs: 1_000, queuePaced: 100, flood: 2 * time.Second, breakerTime: "50ms"}
+		queueJobs: 1_000, queuePaced: 100, backlog: 200, flood: 2 * time.Second, breakerTime: "50ms"}
 )
 
 // say tells that something that takes time begins.

@@ -40,7 +40,7 @@ func (b *bench) seal(ctx context.Context) error {
 			}
 		}
 	}
-	s := b.results.section(fmt.Sprintf("The cutover under 1,000 commands a minute (%d rounds of %s)", b.sizes.rounds, b.sizes.flood),
+	s := b.results.section(fmt.Sprintf("The cutover under 1,000 commands a minute, after %d that waited (%d rounds)", b.sizes.backlog, b.sizes.rounds),
 		"", "call of the seal", "at most", "nothing enters", "at most", "commands", "found it sealed", "goal", "")
 	for _, l := range lines {
 		most := slices.Max(l.closed)
@@ -53,7 +53,7 @@ func (b *bench) seal(ctx context.Context) error {
 	return nil
 }
 
-// cutOver lets commands come in for a while, and brings them home.
+// cutOver has commands wait and more come in for a while, and brings them home.
 func (b *bench) cutOver(ctx context.Context, s *sealed) (err error) {
 	pool, drop, err := b.stores.database(ctx, migrations.Hosted())
 	if err != nil {
@@ -82,6 +82,9 @@ func (b *bench) cutOver(ctx context.Context, s *sealed) (err error) {
 		return err
 	}
 	f := flood{queue: queue, ended: make(chan error, 1)}
+	if err := f.fill(ctx, load{jobs: b.sizes.backlog}); err != nil {
+		return err
+	}
 	flooding, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { f.ended <- f.run(flooding) }()
@@ -107,13 +110,23 @@ func (b *bench) cutOver(ctx context.Context, s *sealed) (err error) {
 	return nil
 }
 
-// flood enqueues at its pace until direct writes are open.
+// flood are the commands of an outage.
 type flood struct {
 	queue             *hosted.Queue
 	accepted, refused atomic.Int64
 	ended             chan error
 }
 
+// fill enqueues what an outage has left.
+func (f *flood) fill(ctx context.Context, l load) error {
+	return l.send(ctx, startClock(l.jobs), 1, func(ctx context.Context, _, _ int) error {
+		_, err := f.queue.Enqueue(ctx, newOrder(), 0)
+		f.accepted.Add(1)
+		return err
+	})
+}
+
+// run enqueues at its pace until direct writes are open.
 func (f *flood) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
