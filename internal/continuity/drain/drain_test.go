@@ -59,6 +59,9 @@ func TestFaultsOfHosted(t *testing.T) {
 				continue // The primary does nothing between the call before and this one.
 			}
 			n := int64(i + 1)
+			if pgtest.LeftOut(n) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%02d", kind, n), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
@@ -111,6 +114,9 @@ func TestFaultsOfPrimary(t *testing.T) {
 	t.Logf("%d commits", commits)
 	for name, fault := range map[string]pgtest.CommitFault{"rolled back": pgtest.CommitFails, "unanswered": pgtest.CommitUnanswered} {
 		for n := int64(1); n <= commits; n++ {
+			if pgtest.LeftOut(n) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%02d", name, n), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
@@ -142,6 +148,9 @@ func TestPaused(t *testing.T) {
 				continue // The primary does nothing until the next call.
 			}
 			n := int64(i + 1)
+			if pgtest.LeftOut(n) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%02d", when, n), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
