@@ -170,7 +170,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-func TestListRefusesAManifestOfAnotherFile(t *testing.T) {
+func TestDamagedManifest(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.must(w.Primary)
 	m := w.backups(primaryKind)[0]
@@ -179,17 +179,33 @@ func TestListRefusesAManifestOfAnotherFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As if it had been taken the day before.
+	yesterday := nameOf(m.Kind, m.TakenAt.Add(-24*time.Hour))
+	dump := filepath.Join(w.Dir, yesterday+dumpSuffix)
+	if err := errors.Join(os.Rename(filepath.Join(w.Dir, m.File), dump), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
 	for _, broken := range []string{
 		strings.ReplaceAll(string(text), m.File, "../"+m.File),
 		strings.ReplaceAll(string(text), `"primary"`, `"continuity"`),
 		"{",
 	} {
-		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(w.Dir, yesterday+manifestSuffix), []byte(broken), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := List(w.Dir, primaryKind); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: the error is %v, want ErrDamaged", broken, err)
+		if all, err := List(w.Dir, primaryKind); !errors.Is(err, ErrDamaged) || len(all) != 0 {
+			t.Errorf("%s: %+v are listed, %v; want ErrDamaged", broken, all, err)
 		}
+	}
+	// The next backup is taken all the same, and somebody hears of it.
+	if _, err := w.do(w.Primary, false); !errors.Is(err, ErrDamaged) {
+		t.Errorf("the error is %v, want ErrDamaged", err)
+	}
+	if all, err := List(w.Dir, primaryKind); !errors.Is(err, ErrDamaged) || len(all) != 1 {
+		t.Errorf("%+v are listed, %v; want the new one and ErrDamaged", all, err)
+	}
+	if _, err := os.Stat(dump); err != nil {
+		t.Error("the dump of a damaged manifest was removed")
 	}
 }
 

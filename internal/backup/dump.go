@@ -204,18 +204,16 @@ func list(ctx context.Context, tools programs, path string, m Manifest) error {
 	return nil
 }
 
-// removeUnfinished removes files that have no manifest.
+// removeUnfinished removes files that are not whole, and dumps that have no manifest.
 func (b *Backups) removeUnfinished(kind string) error {
-	whole, err := List(b.Dir, kind)
-	if err != nil {
-		return err
-	}
 	files, err := filesOf(b.Dir, kind)
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		if slices.ContainsFunc(whole, func(m Manifest) bool { return file == m.File || file == m.manifest() }) {
+		name, isDump := strings.CutSuffix(file, dumpSuffix)
+		alone := isDump && !slices.Contains(files, name+manifestSuffix)
+		if !alone && !strings.HasSuffix(file, partialSuffix) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(b.Dir, file)); err != nil {
@@ -225,22 +223,20 @@ func (b *Backups) removeUnfinished(kind string) error {
 	return nil
 }
 
-// expire removes the backups that are too old at a time of the database's, and never the newest.
+// expire removes the backups that are too old at a time of the database's, and never the newest. A manifest that is
+// damaged keeps its dump, and the job fails every day until a person has looked at it.
 func (b *Backups) expire(kind string, now time.Time, dryRun bool) (removed int, err error) {
 	whole, err := List(b.Dir, kind)
-	if err != nil {
-		return 0, err
-	}
 	for i, m := range whole {
 		if i == 0 || !m.TakenAt.Before(now.Add(-b.Keep)) {
 			continue
 		}
 		if !dryRun {
-			if err := m.remove(b.Dir); err != nil {
-				return removed, err
+			if failed := m.remove(b.Dir); failed != nil {
+				return removed, errors.Join(err, failed)
 			}
 		}
 		removed++
 	}
-	return removed, nil
+	return removed, err
 }

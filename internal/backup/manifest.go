@@ -46,33 +46,44 @@ func nameOf(kind string, at time.Time) string {
 	return kind + "-" + at.UTC().Format(stamp)
 }
 
-// List returns the manifests of a kind, "primary" or "continuity", that the folder holds, the newest first.
+// List returns the manifests of a kind, "primary" or "continuity", that the folder holds, the newest first. Those that are
+// damaged are left out and named in the error, an ErrDamaged, beside which the others are returned.
 func List(dir, kind string) ([]Manifest, error) {
 	files, err := filesOf(dir, kind)
 	if err != nil {
 		return nil, err
 	}
 	var all []Manifest
+	var problems []error
 	for _, file := range files {
 		if !strings.HasSuffix(file, manifestSuffix) {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, file))
+		m, err := read(dir, kind, file)
 		if err != nil {
-			return nil, err
-		}
-		var m Manifest
-		if err := json.Unmarshal(text, &m); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, file, err)
-		}
-		// What is removed or read by this name has to lie in the folder.
-		if m.Kind != kind || m.File != nameOf(kind, m.TakenAt)+dumpSuffix || file != m.manifest() {
-			return nil, fmt.Errorf("%w: %s describes another backup", ErrDamaged, file)
+			problems = append(problems, err)
+			continue
 		}
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b Manifest) int { return b.TakenAt.Compare(a.TakenAt) })
-	return all, nil
+	return all, errors.Join(problems...)
+}
+
+func read(dir, kind, file string) (Manifest, error) {
+	var m Manifest
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, file, err)
+	}
+	// What is removed or read by this name has to lie in the folder.
+	if m.Kind != kind || m.File != nameOf(kind, m.TakenAt)+dumpSuffix || file != m.manifest() {
+		return m, fmt.Errorf("%w: %s describes another backup", ErrDamaged, file)
+	}
+	return m, nil
 }
 
 // filesOf lists the files of a kind's backups, whole or not.
