@@ -2,7 +2,7 @@
 // processes: rollingd serve, two rollingd edge, a Postgres on either side, and
 // networks between them that can be cut. See docs/runbook.md.
 //
-//	go run ./gamedays [-only 1,5,8] [-quick] [-keep]
+//	go run ./gamedays [-only 1,5,8] [-quick] [-standard] [-keep]
 //
 // After each day both databases are compared with what the edges have promised to
 // their clients. It exits with 1 if a promise was broken. Everything runs on
@@ -65,7 +65,7 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 		if ctx.Err() != nil {
 			break
 		}
-		r := stack.play(ctx, d, o.quick, progress)
+		r := stack.play(ctx, d, o, progress)
 		fmt.Fprintf(progress, "%-3s %s: %s in %s\n", d.id, d.name, r.verdict(), r.elapsed.Round(time.Second))
 		results = append(results, r)
 	}
@@ -82,8 +82,8 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 
 // options of a run.
 type options struct {
-	days        []day
-	quick, keep bool
+	days                  []day
+	quick, standard, keep bool
 }
 
 func parse(args []string, errOut io.Writer) (options, error) {
@@ -92,6 +92,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	flags.SetOutput(errOut)
 	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10")
 	flags.BoolVar(&o.quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
+	flags.BoolVar(&o.standard, "standard", false, "windows and timeouts as they are without settings: outages as long as they are in production")
 	flags.BoolVar(&o.keep, "keep", false, "leave the logs of all programs")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -140,13 +141,13 @@ var program = []day{
 }
 
 // play plays a day in a world of its own, and compares the books afterwards.
-func (s *stack) play(ctx context.Context, d day, quick bool, progress io.Writer) (r result) {
+func (s *stack) play(ctx context.Context, d day, o options, progress io.Writer) (r result) {
 	r.day = d
 	began := time.Now()
 	defer func() { r.elapsed = time.Since(began) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, dayLimit, fmt.Errorf("the day took longer than %s", dayLimit))
 	defer cancel()
-	w, err := s.open(ctx, d.id, quick)
+	w, err := s.open(ctx, d.id, o)
 	if err != nil {
 		r.err = fmt.Errorf("open the world: %w", err)
 		return r

@@ -24,7 +24,7 @@ type site struct {
 	// database is the name in both clusters.
 	database string
 	dir      string
-	quick    bool
+	options
 
 	// The networks. Books and hostedBooks are those to the databases by which this
 	// process looks, and by which the primary has its own; they are never cut.
@@ -55,22 +55,25 @@ type site struct {
 // secrets are those of the payment providers.
 type secrets struct{ mercadoPago, c6 string }
 
-// Windows are short, so that an outage takes seconds.
-const (
-	openWindow    = "500ms"
-	watchInterval = "250ms"
-	readTimeout   = "700ms"
-	writeTimeout  = "1s"
-	// leaseTTL is the least that serve takes.
-	leaseTTL = 3 * time.Second
-	// stale is more than two heartbeats of the primary.
-	stale = 7 * time.Second
-)
+// leaseTTL is the least that serve takes.
+const leaseTTL = 3 * time.Second
+
+// shortWindows have an outage take seconds.
+var shortWindows = []string{
+	"ROLLINGD_EDGE_OPEN_WINDOW=500ms",
+	"ROLLINGD_EDGE_WATCH_INTERVAL=250ms",
+	"ROLLINGD_EDGE_READ_TIMEOUT=700ms",
+	"ROLLINGD_EDGE_WRITE_TIMEOUT=1s",
+}
+
+// shortSettings are those of the fence. Stale is more than two heartbeats of the
+// primary.
+var shortSettings = hosted.FenceSettings{MinReports: 2, Stale: 7 * time.Second, Dwell: time.Second, SealLimit: 2 * time.Second}
 
 // open starts a world. What has been started is stopped when a step fails.
-func (s *stack) open(ctx context.Context, name string, quick bool) (_ *site, err error) {
+func (s *stack) open(ctx context.Context, name string, o options) (_ *site, err error) {
 	w := &site{
-		stack: s, database: "gameday_" + name, quick: quick, ledger: newLedger(), dir: filepath.Join(s.dir, name),
+		stack: s, database: "gameday_" + name, options: o, ledger: newLedger(), dir: filepath.Join(s.dir, name),
 		edgeToken: rand.Text(), adminToken: rand.Text(), secrets: secrets{mercadoPago: rand.Text(), c6: rand.Text()},
 	}
 	defer func() {
@@ -114,7 +117,10 @@ func (s *site) openDatabases(ctx context.Context) (err error) {
 	}
 	transport := hosted.NewPostgres(s.their)
 	s.queue, s.fence = hosted.NewQueue(transport), hosted.NewFence(transport)
-	_, err = s.fence.Configure(ctx, hosted.FenceSettings{MinReports: 2, Stale: stale, Dwell: time.Second, SealLimit: 2 * time.Second})
+	if s.standard {
+		return nil
+	}
+	_, err = s.fence.Configure(ctx, shortSettings)
 	return err
 }
 
@@ -142,13 +148,12 @@ func (s *site) startPrograms(ctx context.Context, name string) (err error) {
 			"ROLLINGD_PRIMARY_URL=http://" + s.tunnel.addr(),
 			"ROLLINGD_PRIMARY_TOKEN=" + serviceToken,
 			"ROLLINGD_HOSTED_DATABASE_URL=" + s.hosted.asService(s.edgesHosted, s.database),
-			"ROLLINGD_EDGE_OPEN_WINDOW=" + openWindow,
-			"ROLLINGD_EDGE_WATCH_INTERVAL=" + watchInterval,
-			"ROLLINGD_EDGE_READ_TIMEOUT=" + readTimeout,
-			"ROLLINGD_EDGE_WRITE_TIMEOUT=" + writeTimeout,
 			"MERCADOPAGO_WEBHOOK_SECRET=" + s.secrets.mercadoPago,
 			"C6_WEBHOOK_TOKEN=" + s.secrets.c6,
 		}}
+		if !s.standard {
+			edge.env = append(edge.env, shortWindows...)
+		}
 		s.edges = append(s.edges, edge)
 		if err := edge.start(ctx); err != nil {
 			return err
