@@ -187,6 +187,16 @@ func (b *Breaker) Acquire() (Permit, bool) {
 	return b.acquireProbe(now)
 }
 
+// ProbeSoon ends the open window, because somebody else has found that the other
+// side may be back. The next call is a probe; nothing more follows from it.
+func (b *Breaker) ProbeSoon() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if stateOf(b.word.Load()) == Degraded {
+		b.openUntil.Store(0)
+	}
+}
+
 func (b *Breaker) until() time.Duration { return time.Duration(b.openUntil.Load()) }
 
 func (b *Breaker) acquireProbe(now time.Duration) (Permit, bool) {

@@ -80,6 +80,28 @@ func TestOutageAndRecovery(t *testing.T) {
 }
 
 // TestLateResults of calls that began before a transition change nothing.
+// TestProbeSoon ends an open window, and no more than that.
+func TestProbeSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := breaker.New(breaker.Options{Jitter: -1})
+		b.ProbeSoon()
+		wantState(t, b, breaker.Primary)
+		fail(t, b, breaker.DefaultFailureThreshold)
+		wantState(t, b, breaker.Degraded)
+		b.ProbeSoon()
+		wantState(t, b, breaker.Recovering)
+		probe := acquire(t, b)
+		b.ProbeSoon() // The probe in flight keeps its slot.
+		if _, ok := b.Acquire(); ok {
+			t.Error("a second probe")
+		}
+		probe.Failure()
+		wait(breaker.DefaultOpenWindow - 1)
+		wantState(t, b, breaker.Degraded) // The next window is whole.
+	})
+}
+
 func TestLateResults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,6 +17,8 @@ type fenceView struct {
 	fence continuity.Fence // Epoch 0: never seen.
 	// sealedSince is when this seal was seen first; zero if it is not sealed.
 	sealedSince time.Time
+	// reopened is told of each later epoch that is one of direct writes.
+	reopened func()
 }
 
 func (v *fenceView) load() (continuity.Fence, bool) {
@@ -28,15 +30,24 @@ func (v *fenceView) load() (continuity.Fence, bool) {
 // observe takes a newer sight of the fence. Epochs only rise, so that an answer
 // that was long on its way changes nothing.
 func (v *fenceView) observe(f continuity.Fence) {
+	if v.enter(f) {
+		v.reopened()
+	}
+}
+
+// enter reports whether direct writes have opened since the fence was seen last.
+func (v *fenceView) enter(f continuity.Fence) (reopened bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if f.Epoch == 0 || f.Epoch < v.fence.Epoch {
-		return
+		return false
 	}
+	reopened = v.fence.Epoch != 0 && f.Epoch > v.fence.Epoch && f.Mode == continuity.Direct
 	if f.Mode != continuity.Sealed || f.Epoch != v.fence.Epoch {
 		v.sealedSince = time.Time{}
 	}
 	v.fence = f
+	return reopened
 }
 
 // sealed notes that the queue refused for a seal, and returns how long that has

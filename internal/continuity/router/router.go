@@ -152,6 +152,9 @@ func New(opts Options) *Router {
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	opts.Breaker.Direct = r.fence.direct
 	r.breaker = breaker.New(opts.Breaker)
+	// A cutover waits for an edge that reaches the primary: so may this one, before
+	// its open window ends. Until its breaker closes it would refuse commands.
+	r.fence.reopened = r.breaker.ProbeSoon
 	r.metrics = newMetrics(opts.Metrics, r)
 	return r
 }

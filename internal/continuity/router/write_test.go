@@ -268,6 +268,39 @@ func TestRecoveryWaitsForTheFence(t *testing.T) {
 	})
 }
 
+// TestCutoverEndsTheWindow of an edge that did not bring the cutover about: it
+// probes as soon as it hears of it.
+func TestCutoverEndsTheWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.open(t, false)
+		if written, err := w.Write(t.Context(), command("k-1", essential)); err != nil || written.Way != router.ByQueue {
+			t.Fatalf("%+v, %v", written, err)
+		}
+		w.primary.becomes(nil)
+		w.Observe(t.Context())
+		synctest.Wait()
+		if n := w.primary.called("health"); n != 0 {
+			t.Fatalf("%d probes in the window, and no cutover", n)
+		}
+		w.drain(t)
+		if err := w.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range breaker.DefaultRecoveryProbes {
+			w.Observe(t.Context())
+			synctest.Wait()
+		}
+		if state := w.State(); state != breaker.Primary {
+			t.Errorf("%s after the cutover", state)
+		}
+		if written, err := w.Write(t.Context(), command("k-2", essential)); err != nil || written.Way != router.ByPrimary {
+			t.Errorf("%+v, %v", written, err)
+		}
+	})
+}
+
 // TestCutoverUnderWay: between the look at the fence and the queue's answer,
 // direct writes were opened. The primary takes the command.
 func TestCutoverUnderWay(t *testing.T) {
