@@ -420,6 +420,7 @@ set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
 declare
   v_fence public.continuity_fence;
   v_mark bigint;
+  v_claimed jsonb;
   v_waiting jsonb;
 begin
   v_fence := public.continuity_take_fence(p_epoch, p_term);
@@ -432,6 +433,18 @@ begin
   end if;
   v_mark := (select coalesce(max(queue_sequence), 0) from public.continuity_commands);
   perform public.continuity_require_no_holding_dead(v_mark);
+  -- A worker that died or hangs has them until its leases end, and nobody else can drain them before.
+  select jsonb_agg(command_id order by claimed_until) into v_claimed
+  from (
+    select command_id, claimed_until
+    from public.continuity_commands
+    where status = 'claimed'
+    order by claimed_until
+    limit 20
+  ) c;
+  if v_claimed is not null then
+    perform public.continuity_not_yet('claimed', jsonb_build_object('commands', v_claimed));
+  end if;
   select jsonb_agg(command_id order by queue_sequence) into v_waiting
   from (
     select command_id, queue_sequence

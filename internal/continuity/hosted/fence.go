@@ -125,7 +125,7 @@ func (f *Fence) BeginCatchup(ctx context.Context, epoch continuity.Epoch, term T
 }
 
 // Seal closes the queue; the state that it returns has the high-water mark. It is ErrNotYet while a dead command holds its
-// aggregate, one waits for its next attempt, or one is of an unknown type: the drain would not be short.
+// aggregate, one is claimed, one waits for its next attempt, or one is of an unknown type: the drain would not be short.
 func (f *Fence) Seal(ctx context.Context, epoch continuity.Epoch, term Term) (FenceState, error) {
 	return f.step(ctx, "continuity_seal", map[string]any{"p_epoch": epoch, "p_term": term})
 }

@@ -308,6 +308,8 @@ func TestSealWaitsForWhatCannotBeDrained(t *testing.T) {
 
 		w.enqueue(order("waits", "o2"))
 		c := w.claimOne()
+		// Its worker may have died: for as long as the lease lasts the cutover could not come.
+		refused("claimed")
 		must[hosted.QueuedCommand](w)(w.queue.Fail(t.Context(), c.CommandID, c.Token, "no", false))
 		refused("waiting")
 		w.awaken()
@@ -328,8 +330,8 @@ func TestCutoverCountsTheDead(t *testing.T) {
 		for _, key := range []string{"k1", "k2"} {
 			w.enqueue(order(key, key))
 		}
-		claims := w.claim(2)
 		hwm := w.seal()
+		claims := w.claim(2)
 		w.ack(claims[0])
 		must[hosted.QueuedCommand](w)(w.queue.Fail(t.Context(), claims[1].CommandID, claims[1].Token, "conflict", true))
 		_, err := w.fence.Cutover(t.Context(), 2, 1, hwm, hosted.Attestation{Applied: 1})
