@@ -25,6 +25,9 @@ type verdict struct {
 	broken []string
 }
 
+// mostSealed is how many milliseconds both gates may be closed for a cutover.
+const mostSealed = 2000
+
 func (v *verdict) wrong(format string, args ...any) {
 	v.broken = append(v.broken, fmt.Sprintf(format, args...))
 }
@@ -52,6 +55,9 @@ func (s *site) check(ctx context.Context) (verdict, error) {
 		v.wrong("%d events were told twice", b.events)
 	}
 	v.sealed, v.cutovers = b.sealed, b.cutovers
+	if v.sealed > mostSealed {
+		v.wrong("both gates were closed for %.0f ms", v.sealed)
+	}
 	return v, nil
 }
 

@@ -66,12 +66,18 @@ func (s *site) workerKilled(ctx context.Context) error {
 	if err := errors.Join(s.fault(s.serve.kill()), release()); err != nil {
 		return err
 	}
-	return steps(
-		func() error { return s.endClaims(ctx) },
-		func() error { return s.serve.start(ctx) },
-		func() error { return s.tunnel.heal(ctx) },
-		func() error { return s.claimsEnded(ctx) },
-	)
+	err = s.during(ctx, tills, func() error {
+		return steps(
+			func() error { return s.endClaims(ctx) },
+			func() error { return s.serve.start(ctx) },
+			func() error { return s.tunnel.heal(ctx) },
+			func() error { return s.more(ctx, 10, byPrimary) },
+		)
+	})
+	if err != nil {
+		return err
+	}
+	return s.claimsEnded(ctx)
 }
 
 // workerPaused: the worker comes back when another has its lease, in the middle
