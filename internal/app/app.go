@@ -133,6 +133,10 @@ func (a *App) Start(ctx context.Context) (err error) {
 		// With the plane off as well: what it has once applied is still to be delivered.
 		Undelivered: undelivered,
 	})
+	backups, err := opts.backupJobs()
+	if err != nil {
+		return err
+	}
 	crews := crew.New(crew.Options{
 		Pool: pool,
 		Name: holder(),
@@ -153,7 +157,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Metrics:   metrics,
 		NoCatchUp: opts.NoCatchUp,
 		Share:     crews.Share,
-	}, jobs(pool, rotator, drops, archiver)...)
+	}, append(jobs(pool, rotator, drops, archiver), backups...)...)
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,48 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/backup"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/guard"
 	"github.com/rollingd/rollingd/internal/rotation"
 	"github.com/rollingd/rollingd/internal/run"
 )
+
+// backupJobs are the crons that dump the databases into a folder, none without
+// one.
+func (o Options) backupJobs() ([]cron.Job, error) {
+	if o.BackupDir == "" {
+		return nil, nil
+	}
+	b, err := backup.New(backup.Options{Dir: o.BackupDir, PrimaryURL: o.DatabaseURL, HostedURL: o.HostedOwnerURL, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	all := []cron.Job{
+		{
+			Name:        backup.PrimaryName,
+			Description: "dumps the primary's Postgres into ROLLINGD_BACKUP_DIR, and keeps 14 days",
+			Schedule:    backup.PrimarySchedule,
+			Run:         b.Primary,
+		},
+		{
+			Name:        backup.RestoreTestName,
+			Description: "restores the newest dump of the primary into a scratch database, counts, and drops that",
+			Schedule:    backup.RestoreTestSchedule,
+			Run:         b.RestoreTest,
+		},
+	}
+	if o.HostedOwnerURL != "" {
+		all = append(all, cron.Job{
+			Name:        backup.ContinuityName,
+			Description: "dumps the queue, the snapshots, the events and the fence of the hosted Postgres",
+			Schedule:    backup.ContinuitySchedule,
+			Run:         b.Continuity,
+		})
+	}
+	return all, nil
+}
 
 // jobs are the crons of the primary, each in every restaurant's own zone.
 func jobs(pool *pgxpool.Pool, rotator *rotation.Rotator, drops *guard.Guard, archiver *archive.Archiver) []cron.Job {

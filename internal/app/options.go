@@ -91,6 +91,11 @@ type Options struct {
 	HostedDatabaseURL string
 	// Receivers are told of cutovers and of what died.
 	alert.Receivers
+	// BackupDir is the folder of the dumps; without one none are taken.
+	BackupDir string
+	// HostedOwnerURL is the hosted Postgres as its owner, to dump it; without it
+	// only the primary's is dumped.
+	HostedOwnerURL string
 	// ServiceTokens, separated by commas, admit edges to the internal API.
 	ServiceTokens string
 	// LeaseTTL is how long the work of a process that died waits for another.
@@ -175,6 +180,8 @@ func (o Options) validate() error {
 		want(origin == device.AnyOrigin || validOrigin(origin), "DeviceOrigins", "want https://host,… as browsers send them, or *")
 	}
 	want(o.DeviceRate >= 1 && o.DeviceRate <= mostDeviceRate, "DeviceRate", "want a number of requests per second from 1 to %d", mostDeviceRate)
+	_, err = o.backupJobs()
+	want(err == nil, "BackupDir", "%v", err)
 	o.validateContinuity(want)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
