@@ -319,3 +319,38 @@ func TestInboxIsForEver(t *testing.T) {
 		}
 	}
 }
+
+// stopped is the lease of a process that stops in the middle of a command.
+type stopped struct{ reached, resume chan struct{} }
+
+func (s stopped) Check(context.Context, pgx.Tx) error {
+	close(s.reached)
+	<-s.resume
+	return nil
+}
+
+// TestTakeOverFromTheStopped: a primary that stops within a transaction does not
+// keep the next one from starting, and has no effect when it goes on.
+func TestTakeOverFromTheStopped(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{})
+	s.open(2, continuity.Catchup)
+	lease := stopped{make(chan struct{}), make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.ApplyClaim(t.Context(), s.claim(order1("order.create", "k", ofNorth), 2), lease)
+		ended <- err
+	}()
+	<-lease.reached
+	next := newShop(t, Options{Pool: s.pool})
+	if err := next.Close(t.Context(), "another has started"); err != nil {
+		t.Error(err)
+	}
+	close(lease.resume)
+	if err := <-ended; err == nil {
+		t.Error("it went on")
+	}
+	if n := s.count("continuity_inbox"); n != 0 {
+		t.Errorf("%d effects", n)
+	}
+}
