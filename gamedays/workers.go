@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rollingd/rollingd/contracts"
-	"github.com/rollingd/rollingd/internal/continuity"
 )
 
 // midClaim opens the queue and has a worker stand between its claim and its
@@ -164,13 +164,15 @@ func (s *site) deadCommand(ctx context.Context) error {
 	if err := s.takeAll(ctx, bad, s.pix("poisoned"), s.status("poisoned", "preparing"), entry, good, s.pix("sound")); err != nil {
 		return err
 	}
-	if err := s.tunnel.heal(ctx); err != nil {
-		return err
-	}
+	// The tunnel is away meanwhile: attempts that are made to come at once could
+	// come in a seal, and keep it from ending.
 	for _, c := range []command{bad, entry} {
 		if err := s.untilDead(ctx, c); err != nil {
 			return err
 		}
+	}
+	if err := s.tunnel.heal(ctx); err != nil {
+		return err
 	}
 	if err := s.heldByTheDead(ctx, good); err != nil {
 		return err
@@ -197,12 +199,18 @@ func (s *site) heldByTheDead(ctx context.Context, good command) error {
 	if found.Status != contracts.CommandAcked {
 		return fmt.Errorf("a sound command is %s, behind a dead one of another order", found.Status)
 	}
-	state, err := s.fence.State(ctx)
-	if err != nil {
-		return err
-	}
-	if state.Mode == continuity.Direct {
-		return errors.New("direct writes are open, though a dead command holds its order")
+	// Longer than the primary takes to try a cutover.
+	for range 25 {
+		a, err := s.take(ctx, 0, s.cashflow())
+		if err != nil {
+			return err
+		}
+		if a.Applied != byQueue {
+			return errors.New("direct writes are open, though a dead command holds its order")
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
 	}
 	return nil
 }
