@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -150,6 +151,14 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Logger:  logger,
 		Metrics: metrics,
 	})
+	plane, err := a.startDevicePlane(ctx, pool, metrics)
+	if err != nil {
+		return err
+	}
+	continuity, err := a.startContinuity(ctx, pool, couchdb, leases, metrics)
+	if err != nil {
+		return err
+	}
 	crons, err := cron.New(cron.Options{
 		Pool:      pool,
 		Leases:    leases,
@@ -157,15 +166,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Metrics:   metrics,
 		NoCatchUp: opts.NoCatchUp,
 		Share:     crews.Share,
-	}, append(jobs(pool, rotator, drops, archiver), backups...)...)
-	if err != nil {
-		return err
-	}
-	plane, err := a.startDevicePlane(ctx, pool, metrics)
-	if err != nil {
-		return err
-	}
-	continuity, err := a.startContinuity(ctx, pool, couchdb, leases, metrics)
+	}, slices.Concat(jobs(pool, rotator, drops, archiver), backups, continuity.purgeJobs())...)
 	if err != nil {
 		return err
 	}
