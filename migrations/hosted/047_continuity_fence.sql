@@ -54,7 +54,7 @@ create table if not exists public.continuity_epochs (
   detail jsonb not null default '{}',
   constraint continuity_epochs_pkey primary key (id),
   constraint continuity_epochs_event check (event in (
-    'begin', 'open', 'catchup', 'seal', 'cutover', 'reopen', 'reconcile', 'force_queue', 'force_direct')),
+    'begin', 'open', 'catchup', 'seal', 'unseal', 'cutover', 'reopen', 'reconcile', 'force_queue', 'force_direct')),
   constraint continuity_epochs_mode check (mode in ('DIRECT', 'QUEUE', 'CATCHUP', 'SEALED'))
 );
 create index if not exists continuity_epochs_by_epoch on public.continuity_epochs (epoch, event);
@@ -586,6 +586,30 @@ begin
         changed_at = now(),
         sealed_at = null;
     perform public.continuity_log_flip('reopen', p_instance, null, null);
+  end if;
+  return public.continuity_fence_json();
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- The drainer opens the queue again that it has sealed: a command failed meanwhile, or waits for its next attempt, and
+-- the shop would wait with it. The cutover with the mark of that seal is refused from then on.
+create or replace function public.continuity_unseal(p_epoch bigint, p_term bigint) returns jsonb
+language plpgsql volatile security definer
+set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
+declare
+  v_fence public.continuity_fence;
+begin
+  v_fence := public.continuity_take_fence(p_epoch, p_term);
+  if v_fence.mode = 'SEALED' then
+    update public.continuity_fence
+    set mode = 'CATCHUP',
+        high_water_mark = null,
+        term = p_term,
+        changed_at = now(),
+        sealed_at = null;
+    perform public.continuity_log_flip('unseal', 'primary', null, null);
   end if;
   return public.continuity_fence_json();
 end

@@ -241,13 +241,16 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 	}
 	proof, err := w.Fence.Cutover(ctx, f.Epoch, w.term, *f.HighWaterMark, hosted.Attestation{Applied: drained})
 	if err != nil {
-		if reason(err) == "inbox" {
+		switch reason(err) {
+		case "inbox":
 			// Either has forgotten what the other remembers.
 			if err := w.Primary.PublishAgain(ctx, f.Epoch); err != nil {
 				return err
 			}
 			_, err = w.reconcile(ctx, f.Epoch, f.Epoch)
 			return err
+		case "unacked", "dead":
+			return errors.Join(w.notYet("cutover", err), w.unseal(ctx, f))
 		}
 		return w.notYet("cutover", err)
 	}
@@ -262,6 +265,18 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 
 // notYet makes a refusal of the fence, whose conditions are not met, a result:
 // the next run tries again.
+// unseal lets commands in again: one below the mark has failed since the seal, and
+// both gates would be closed until its next attempt. The fence refuses another
+// seal until then.
+func (w *work) unseal(ctx context.Context, f continuity.Fence) error {
+	state, err := w.Fence.Unseal(ctx, f.Epoch, w.term)
+	if err != nil {
+		return fmt.Errorf("unseal: %w", err)
+	}
+	_, err = w.adopt(ctx, state, "a command could not be drained while the queue was sealed")
+	return err
+}
+
 func (w *work) notYet(step string, err error) error {
 	if errors.Is(err, continuity.ErrNotYet) {
 		w.result.WaitingFor = reason(err)

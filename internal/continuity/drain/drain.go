@@ -36,6 +36,7 @@ type Fence interface {
 	State(ctx context.Context) (hosted.FenceState, error)
 	BeginCatchup(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Seal(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
+	Unseal(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Cutover(ctx context.Context, epoch continuity.Epoch, term hosted.Term, hwm continuity.Sequence, a hosted.Attestation) (hosted.CutoverProof, error)
 	Reconcile(ctx context.Context, primary continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Log(ctx context.Context, after int64, limit int) ([]hosted.Flip, error)
@@ -168,6 +169,9 @@ func (r Result) Idle() bool {
 // higher term, and a command that had its effect before it was acked is known to
 // the inbox. Behind 4 and 5 both gates are closed until the next run goes on, or
 // until an edge reopens the queue; the cutover with the old mark is refused then.
+// When a command up to the mark could not be drained, the run opens the queue
+// again, and the next seal waits until it can.
+//
 // Behind 6, and when its reply is lost, both are closed until the next run finds
 // direct writes open in the hosted fence, and does 7. Each of these is the next
 // run's ordinary way.

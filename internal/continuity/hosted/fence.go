@@ -62,7 +62,7 @@ type CutoverProof struct {
 // Flip is an entry of the fence's log.
 type Flip struct {
 	ID int64 `json:"id"`
-	// Event is begin, open, catchup, seal, cutover, reopen, reconcile, force_queue or force_direct.
+	// Event is begin, open, catchup, seal, unseal, cutover, reopen, reconcile, force_queue or force_direct.
 	Event string           `json:"event"`
 	Epoch continuity.Epoch `json:"epoch"`
 	Mode  continuity.Mode  `json:"mode"`
@@ -148,6 +148,12 @@ func (f *Fence) Cutover(ctx context.Context, epoch continuity.Epoch, term Term, 
 		"p_attest": json.RawMessage(attest),
 	}, &proof)
 	return proof, err
+}
+
+// Unseal opens a queue again that this drainer has sealed and cannot drain to the mark. A cutover with that mark is
+// ErrNotOpen or ErrNotYet from then on.
+func (f *Fence) Unseal(ctx context.Context, epoch continuity.Epoch, term Term) (FenceState, error) {
+	return f.step(ctx, "continuity_unseal", map[string]any{"p_epoch": epoch, "p_term": term})
 }
 
 // Reopen opens a queue again that has been sealed for too long; it is ErrNotYet before that.

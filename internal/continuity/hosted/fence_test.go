@@ -198,7 +198,9 @@ func TestStepsOutOfOrder(t *testing.T) {
 			return err
 		}
 		reopen := func() error { _, err := w.fence.Reopen(ctx, w.state().Epoch, "edge-1"); return err }
+		unseal := func() error { _, err := w.fence.Unseal(ctx, w.state().Epoch, 1); return err }
 
+		w.wantErr(unseal(), continuity.ErrNotOpen)
 		w.wantErr(seal(), continuity.ErrNotOpen)
 		w.wantErr(catchup(), continuity.ErrNotOpen)
 		w.wantErr(cutover(), continuity.ErrNotOpen)
@@ -213,6 +215,12 @@ func TestStepsOutOfOrder(t *testing.T) {
 		w.wantErr(cutover(), continuity.ErrNotOpen)
 		w.wantErr(reopen(), nil)
 		w.wantFence(2, continuity.Catchup)
+		w.wantErr(unseal(), nil)
+		w.wantErr(seal(), nil)
+		w.wantFence(2, continuity.Sealed)
+		w.wantErr(unseal(), nil)
+		w.wantFence(2, continuity.Catchup)
+		w.wantErr(cutover(), continuity.ErrNotOpen)
 		w.wantErr(seal(), nil)
 		w.wantErr(catchup(), nil)
 		w.wantErr(reopen(), continuity.ErrNotYet)
@@ -223,6 +231,7 @@ func TestStepsOutOfOrder(t *testing.T) {
 				"catchup": func() error { _, err := w.fence.BeginCatchup(ctx, epoch, 1); return err },
 				"seal":    func() error { _, err := w.fence.Seal(ctx, epoch, 1); return err },
 				"cutover": func() error { _, err := w.fence.Cutover(ctx, epoch, 1, 0, hosted.Attestation{}); return err },
+				"unseal":  func() error { _, err := w.fence.Unseal(ctx, epoch, 1); return err },
 				"reopen":  func() error { _, err := w.fence.Reopen(ctx, epoch, "edge-1"); return err },
 				"open":    func() error { _, err := w.fence.Open(ctx, epoch+1, "r", "edge-1"); return err },
 				"claim": func() error {

@@ -114,7 +114,7 @@ func TestCallableFunctions(t *testing.T) {
 		"enqueue", "extend_claim", "fail_command", "fail_event", "fence_state", "find_command", "force_direct",
 		"force_queue", "heartbeat", "list_commands", "list_epochs", "list_nodes", "open_epoch", "publish_event",
 		"purge_acked", "put_snapshot", "queue_stats", "read_snapshot", "reconcile_epoch", "redrive", "release_expired",
-		"reopen", "seal", "skip", "snooze_command",
+		"reopen", "seal", "skip", "snooze_command", "unseal",
 	}
 	for i := range want {
 		want[i] = "continuity_" + want[i]
