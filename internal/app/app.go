@@ -130,7 +130,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 		TTLDays: opts.TTLDays,
 		Settle:  opts.SealSettle,
 		Silence: opts.DeviceSilence,
-		Workers: opts.Workers,
+		// Many times the milliseconds for which the cache was seen to lag.
+		UnsealPause: 5 * time.Second,
+		Workers:     opts.Workers,
 		// With the plane off as well: what it has once applied is still to be delivered.
 		Undelivered: undelivered,
 	})

@@ -69,6 +69,9 @@ type Options struct {
 	TTLDays int
 	// Settle is the least time between a seal and its drop.
 	Settle time.Duration
+	// UnsealPause is the time between the two halves of lifting a seal, in which
+	// CouchDB forgets the design document that it has cached.
+	UnsealPause time.Duration
 	// Silence is how long a device may not be heard before a day that it holds
 	// documents of does not wait for it any more.
 	Silence time.Duration

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -181,6 +182,19 @@ func (w work) unseal(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
 	}
 	if err := c.DropDesign(ctx, d.Name, sealDesign); err != nil {
 		return d, fmt.Errorf("remove the sealing design document: %w", err)
+	}
+	// CouchDB caches design documents, and was seen to apply one that had just been
+	// deleted: whom _security admits by then would skip what that refuses. A crash
+	// here leaves a seal that leftOver finds.
+	timer := time.NewTimer(w.guard.UnsealPause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return d, context.Cause(ctx)
+	case <-timer.C:
+	}
+	if err := w.notOvertaken(ctx); err != nil {
+		return d, err
 	}
 	if err := c.PutSecurity(ctx, d.Name, couch.OpenTo(d.Role(), d.Generation)); err != nil {
 		return d, fmt.Errorf("open _security: %w", err)

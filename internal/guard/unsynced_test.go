@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -280,4 +281,41 @@ func TestDayWaitsForContinuityPlane(t *testing.T) {
 	}
 	*plane = Undelivered{}
 	w.nights(g, d.Name, daydb.Dropped)
+}
+
+// TestUnsealPauses checks that nobody is let in right after the sealing design
+// document was deleted: CouchDB may still have it cached.
+func TestUnsealPauses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 1)
+	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
+	w.report(d, "till-3", 1, 1)
+	const pause = 200 * time.Millisecond
+	lifted := &lifting{}
+	w.mustNight(w.guard(parts{unsealPause: pause, couch: func(real *couch.Client) Couch { lifted.Client = real; return lifted }}))
+	if state := w.day(d.Name).State; state != daydb.Draining || lifted.after < pause {
+		t.Errorf("the day is %s, and was opened %s after its design document was deleted", state, lifted.after)
+	}
+}
+
+// lifting measures the time between the two halves of lifting a seal.
+type lifting struct {
+	*couch.Client
+	dropped time.Time
+	after   time.Duration
+}
+
+func (l *lifting) DropDesign(ctx context.Context, db, id string) error {
+	err := l.Client.DropDesign(ctx, db, id)
+	l.dropped = time.Now()
+	return err
+}
+
+func (l *lifting) PutSecurity(ctx context.Context, db string, to couch.Security) error {
+	if !to.IsSealed() {
+		l.after = time.Since(l.dropped)
+	}
+	return l.Client.PutSecurity(ctx, db, to)
 }

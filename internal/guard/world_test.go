@@ -234,6 +234,7 @@ type parts struct {
 	// undelivered is what the continuity plane says of each day.
 	undelivered *Undelivered
 	leaseTTL    time.Duration
+	unsealPause time.Duration
 }
 
 func (w *world) guard(p parts) *Guard {
@@ -249,16 +250,17 @@ func (w *world) guard(p parts) *Guard {
 	leases := fence.New(pool, "test", p.leaseTTL)
 	log := slog.New(slog.DiscardHandler)
 	opts := Options{
-		Pool:    pool,
-		Couch:   client,
-		Archive: archive.New(archive.Options{Pool: pool, Couch: client, Leases: leases, Log: log, Env: w.env, Workers: 1}),
-		Leases:  leases,
-		Log:     log,
-		Env:     w.env,
-		TTLDays: 30,
-		Settle:  p.settle,
-		Silence: 7 * 24 * time.Hour,
-		Workers: 1,
+		Pool:        pool,
+		Couch:       client,
+		Archive:     archive.New(archive.Options{Pool: pool, Couch: client, Leases: leases, Log: log, Env: w.env, Workers: 1}),
+		Leases:      leases,
+		Log:         log,
+		Env:         w.env,
+		TTLDays:     30,
+		Settle:      p.settle,
+		Silence:     7 * 24 * time.Hour,
+		UnsealPause: p.unsealPause,
+		Workers:     1,
 	}
 	if p.undelivered != nil {
 		opts.Undelivered = func(_ context.Context, _ daydb.Querier, ids []int64) (map[int64]Undelivered, error) {
