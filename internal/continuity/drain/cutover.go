@@ -263,8 +263,6 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 	return nil
 }
 
-// notYet makes a refusal of the fence, whose conditions are not met, a result:
-// the next run tries again.
 // unseal lets commands in again: one below the mark has failed since the seal, and
 // both gates would be closed until its next attempt. The fence refuses another
 // seal until then.
@@ -277,6 +275,8 @@ func (w *work) unseal(ctx context.Context, f continuity.Fence) error {
 	return err
 }
 
+// notYet makes a refusal of the fence, whose conditions are not met, a result:
+// the next run tries again.
 func (w *work) notYet(step string, err error) error {
 	if errors.Is(err, continuity.ErrNotYet) {
 		w.result.WaitingFor = reason(err)

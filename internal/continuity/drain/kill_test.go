@@ -64,6 +64,8 @@ func (c child) drain() error {
 		if function == c.Function && behind == c.Behind {
 			c.Function = "" // Once.
 			_ = syscall.Kill(os.Getpid(), c.Signal)
+			// The kernel may let this thread run on for a moment.
+			time.Sleep(100 * time.Millisecond)
 		}
 	}
 	tr := &transport{whole: hosted.NewPostgres(other)}
