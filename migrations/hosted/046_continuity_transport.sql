@@ -175,11 +175,20 @@ alter table if exists public.rollingd_hosted_migrations enable row level securit
 -- every call, which took a tenth of the time of an enqueue each.
 
 -- +goose StatementBegin
--- Refuses a name that is empty, blank or long: names are indexed and end up in logs.
+-- Names are indexed and end up in logs: they are not empty, blank or long.
+create or replace function public.continuity_is_name(p_value text) returns boolean
+language plpgsql immutable set search_path = '' as $$
+begin
+  return p_value ~ '\S' and octet_length(p_value) <= 256;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 create or replace function public.continuity_require_name(p_name text, p_value text) returns void
 language plpgsql set search_path = '' as $$
 begin
-  if p_value is null or p_value !~ '\S' or octet_length(p_value) > 256 then
+  if public.continuity_is_name(p_value) is not true then
     raise exception '% has to have 1 to 256 bytes', p_name using errcode = 'RC005', detail = p_name;
   end if;
 end
@@ -216,6 +225,18 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Refuses what is no list of 1 to 100 objects.
+create or replace function public.continuity_require_list(p_name text, p_list jsonb) returns void
+language plpgsql set search_path = '' as $$
+begin
+  if p_list is null or jsonb_typeof(p_list) <> 'array' or jsonb_array_length(p_list) not between 1 and 100 then
+    raise exception '% have to be a list of 1 to 100', p_name using errcode = 'RC005', detail = p_name;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 create or replace function public.continuity_require_lease(p_lease_seconds int) returns void
 language plpgsql set search_path = '' as $$
 begin
@@ -247,16 +268,11 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
-create or replace function public.continuity_receipt(p_command public.continuity_commands, p_deduplicated boolean)
-returns jsonb
-language plpgsql stable set search_path = '' as $$
+-- What a command that is refused beside others is answered with.
+create or replace function public.continuity_refusal(p_code text, p_detail text, p_message text) returns jsonb
+language plpgsql immutable set search_path = '' as $$
 begin
-  return jsonb_build_object(
-    'commandId', p_command.command_id,
-    'sequence', p_command.queue_sequence,
-    'deduplicated', p_deduplicated,
-    'status', p_command.status,
-    'epoch', p_command.epoch);
+  return jsonb_build_object('code', p_code, 'detail', p_detail, 'message', p_message);
 end
 $$;
 -- +goose StatementEnd
@@ -328,11 +344,115 @@ $$;
 -- The queue.
 
 -- +goose StatementBegin
--- Takes a command in and returns its receipt. p_epoch null stands for the current one.
+-- Takes commands in: p_commands has the arguments of continuity_enqueue for each. The answer has for each, in their order,
+-- its receipt or its refusal, which touches no other.
 --
--- The order of the locks is the fence, shared, and then the aggregate: a flip of the fence waits for every transaction
--- that has passed here, and the sequence number is drawn only by who holds the aggregate. A key that is known gets its
--- receipt in any mode; only a new one has to pass the gate.
+-- The order of the locks is the fence, shared, and then the aggregates, in an order of their own: a flip of the fence waits
+-- for every transaction that has passed here, and sequence numbers are drawn only by who holds the aggregate. A key that is
+-- known gets its receipt in any mode; only a new one has to pass the gate.
+create or replace function public.continuity_admit(p_commands jsonb) returns jsonb
+language plpgsql set search_path = '' set jit = off set enable_seqscan = off as $$
+declare
+  v_epoch bigint;
+  v_mode text;
+  -- By a command's place in the list. v_firsts: it is the first of its key that may enter.
+  v_keys text[];
+  v_ids uuid[];
+  v_hashes bytea[];
+  v_refusals jsonb[];
+  v_gates jsonb[];
+  v_firsts boolean[];
+  v_entered text[];
+begin
+  perform public.continuity_lock_fence_shared();
+  perform public.continuity_lock_aggregates(p_commands);
+  select epoch, mode into strict v_epoch, v_mode from public.continuity_fence;
+
+  select array_agg(p_idempotency_key), array_agg(p_command_id), array_agg(hash), array_agg(refusal), array_agg(gate),
+         array_agg(ordinality = first)
+  into v_keys, v_ids, v_hashes, v_refusals, v_gates, v_firsts
+  from (
+    select *, min(ordinality) filter (where refusal is null and gate is null) over (partition by p_idempotency_key) as first
+    from (
+      select *,
+        public.continuity_hash(p_command_type, p_aggregate_type, p_aggregate_id, p_payload) as hash,
+        case
+          when p_command_id is null or p_command_id = '00000000-0000-0000-0000-000000000000' then
+            public.continuity_refusal('RC005', 'command_id', 'a command id is missing')
+          when public.continuity_is_name(p_idempotency_key) is not true then
+            public.continuity_refusal('RC005', 'idempotency_key', 'idempotency_key has to have 1 to 256 bytes')
+          when public.continuity_is_name(p_command_type) is not true then
+            public.continuity_refusal('RC005', 'command_type', 'command_type has to have 1 to 256 bytes')
+          when public.continuity_is_name(p_aggregate_type) is not true then
+            public.continuity_refusal('RC005', 'aggregate_type', 'aggregate_type has to have 1 to 256 bytes')
+          when public.continuity_is_name(p_aggregate_id) is not true then
+            public.continuity_refusal('RC005', 'aggregate_id', 'aggregate_id has to have 1 to 256 bytes')
+          when p_payload is null or jsonb_typeof(p_payload) = 'null' then
+            public.continuity_refusal('RC005', 'payload', 'a payload is missing')
+          when octet_length(p_payload::text) > 65536 then
+            public.continuity_refusal('RC006', '65536', 'the payload has more than 65536 bytes')
+          when p_occurred_at not between '0001-01-01T00:00:00Z' and '9999-12-31T00:00:00Z' then
+            public.continuity_refusal('RC005', 'occurred_at', 'the time has to lie in the years 1 to 9999')
+        end as refusal,
+        case
+          when p_epoch <> v_epoch then
+            public.continuity_refusal('RC001', v_epoch::text, 'the epoch is ' || v_epoch)
+          when v_mode = 'SEALED' then
+            public.continuity_refusal('RC003', v_epoch::text, 'the queue is sealed for the cutover')
+          when v_mode = 'DIRECT' then
+            public.continuity_refusal('RC002', v_mode, 'the mode is ' || v_mode)
+        end as gate
+      from rows from (jsonb_to_recordset(p_commands) as (
+        p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text,
+        p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint)) with ordinality
+    ) given
+    order by ordinality
+  ) given;
+
+  with entered as (
+    insert into public.continuity_commands (
+      command_id, idempotency_key, command_type, aggregate_type, aggregate_id,
+      payload, payload_hash, occurred_at, expected_version, epoch
+    )
+    select p_command_id, p_idempotency_key, p_command_type, p_aggregate_type, p_aggregate_id,
+           p_payload, v_hashes[ordinality], p_occurred_at, p_expected_version, v_epoch
+    from rows from (jsonb_to_recordset(p_commands) as (
+      p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text,
+      p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint)) with ordinality
+    where v_firsts[ordinality]
+    order by ordinality
+    on conflict do nothing
+    returning idempotency_key
+  )
+  select coalesce(array_agg(idempotency_key), '{}') into v_entered from entered;
+
+  -- A later statement, which sees who was faster with a key.
+  return (
+    select jsonb_agg(case
+      when refusal is not null then refusal
+      when c.command_id is null and gate is not null then gate
+      when c.command_id is null then
+        public.continuity_refusal('RC004', id::text, 'the command id belongs to another key')
+      when c.payload_hash <> hash then
+        public.continuity_refusal('RC004', c.command_id::text, 'the key belongs to another payload')
+      else jsonb_build_object(
+        'commandId', c.command_id,
+        'sequence', c.queue_sequence,
+        'deduplicated', first is not true or key <> all (v_entered),
+        'status', c.status,
+        'epoch', c.epoch)
+      end order by ordinality)
+    from rows from (unnest(v_keys, v_ids, v_hashes, v_refusals, v_gates, v_firsts)) with ordinality
+      as given (key, id, hash, refusal, gate, first, ordinality)
+    left join lateral (
+      select * from public.continuity_commands where idempotency_key = key offset 0
+    ) c on true);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Takes a command in and returns its receipt. p_epoch null stands for the current one.
 create or replace function public.continuity_enqueue(
   p_command_id uuid,
   p_idempotency_key text,
@@ -347,51 +467,34 @@ create or replace function public.continuity_enqueue(
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
 declare
-  v_command public.continuity_commands;
-  v_hash bytea;
-  v_epoch bigint;
+  v_answer jsonb := public.continuity_admit(jsonb_build_array(jsonb_build_object(
+    'p_command_id', p_command_id,
+    'p_idempotency_key', p_idempotency_key,
+    'p_command_type', p_command_type,
+    'p_aggregate_type', p_aggregate_type,
+    'p_aggregate_id', p_aggregate_id,
+    'p_payload', p_payload,
+    'p_occurred_at', p_occurred_at,
+    'p_expected_version', p_expected_version,
+    'p_epoch', p_epoch))) -> 0;
 begin
-  if p_command_id is null or p_command_id = '00000000-0000-0000-0000-000000000000' then
-    raise exception 'a command id is missing' using errcode = 'RC005', detail = 'command_id';
+  if v_answer ? 'code' then
+    raise exception '%', v_answer ->> 'message' using errcode = v_answer ->> 'code', detail = v_answer ->> 'detail';
   end if;
-  perform public.continuity_require_name('idempotency_key', p_idempotency_key);
-  perform public.continuity_require_name('command_type', p_command_type);
-  perform public.continuity_require_name('aggregate_type', p_aggregate_type);
-  perform public.continuity_require_name('aggregate_id', p_aggregate_id);
-  perform public.continuity_require_payload(p_payload, 65536);
-  if p_occurred_at not between '0001-01-01T00:00:00Z' and '9999-12-31T00:00:00Z' then
-    raise exception 'the time has to lie in the years 1 to 9999' using errcode = 'RC005', detail = 'occurred_at';
-  end if;
-  v_hash := public.continuity_hash(p_command_type, p_aggregate_type, p_aggregate_id, p_payload);
+  return v_answer;
+end
+$$;
+-- +goose StatementEnd
 
-  perform public.continuity_lock_fence_shared();
-  select * into v_command from public.continuity_commands where idempotency_key = p_idempotency_key;
-  if not found then
-    v_epoch := public.continuity_pass_queue_gate(p_epoch);
-    perform public.continuity_lock_aggregate(p_aggregate_type, p_aggregate_id);
-    insert into public.continuity_commands (
-      command_id, idempotency_key, command_type, aggregate_type, aggregate_id,
-      payload, payload_hash, occurred_at, expected_version, epoch
-    ) values (
-      p_command_id, p_idempotency_key, p_command_type, p_aggregate_type, p_aggregate_id,
-      p_payload, v_hash, p_occurred_at, p_expected_version, v_epoch
-    )
-    on conflict do nothing
-    returning * into v_command;
-    if found then
-      return public.continuity_receipt(v_command, false);
-    end if;
-    -- Somebody was faster with this key, or the command's id stands for another key.
-    select * into v_command from public.continuity_commands where idempotency_key = p_idempotency_key;
-    if not found then
-      raise exception 'the command id % belongs to another key', p_command_id
-        using errcode = 'RC004', detail = p_command_id::text;
-    end if;
-  end if;
-  if v_command.payload_hash <> v_hash then
-    raise exception 'the key belongs to another payload' using errcode = 'RC004', detail = v_command.command_id::text;
-  end if;
-  return public.continuity_receipt(v_command, true);
+-- +goose StatementBegin
+-- continuity_enqueue for up to 100 commands with one commit: continuity_admit says what is given and returned. An error,
+-- such as that of a value that jsonb cannot hold, is that of all: none has entered.
+create or replace function public.continuity_enqueue_commands(p_commands jsonb) returns jsonb
+language plpgsql volatile security definer
+set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
+begin
+  perform public.continuity_require_list('commands', p_commands);
+  return public.continuity_admit(p_commands);
 end
 $$;
 -- +goose StatementEnd
@@ -412,7 +515,7 @@ create or replace function public.continuity_claim_commands(
 ) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s'
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_claims jsonb;
 begin
@@ -521,6 +624,42 @@ begin
     end if;
   end if;
   return public.continuity_command_json(v_command);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- continuity_ack_command for up to 100 claims with one commit: p_claims has the commandId and the claimToken of each. The
+-- answer has the ids of those that are lost. The plan is fixed as that of continuity_claim_commands.
+create or replace function public.continuity_ack_commands(p_claims jsonb) returns jsonb
+language plpgsql volatile security definer
+set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s'
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+  v_ids uuid[];
+begin
+  perform public.continuity_require_list('claims', p_claims);
+  v_ids := array(select (claim ->> 'commandId')::uuid from jsonb_array_elements(p_claims) claim);
+  update public.continuity_commands c
+  set status = 'acked',
+      settled_at = now(),
+      claimed_until = null,
+      last_error = null
+  from jsonb_to_recordset(p_claims) as claim ("commandId" uuid, "claimToken" bigint)
+  where c.command_id = any (v_ids)
+    and c.command_id = claim."commandId"
+    and c.claim_token = claim."claimToken"
+    and c.claimed_until is not null;
+  return (
+    select coalesce(jsonb_agg(claim."commandId"), '[]')
+    from jsonb_to_recordset(p_claims) as claim ("commandId" uuid, "claimToken" bigint)
+    where not exists (
+      select from public.continuity_commands c
+      where c.command_id = claim."commandId"
+        and c.claim_token = claim."claimToken"
+        and c.status = 'acked'
+      offset 0
+    ));
 end
 $$;
 -- +goose StatementEnd
@@ -950,7 +1089,7 @@ create or replace function public.continuity_claim_events(p_worker_id text, p_li
 returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s'
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_claims jsonb;
 begin

@@ -143,10 +143,37 @@ $$;
 
 -- +goose StatementBegin
 -- Two aggregates of one hash wait for each other, which does no harm.
+create or replace function public.continuity_aggregate_lock(p_aggregate_type text, p_aggregate_id text) returns int
+language plpgsql immutable set search_path = '' as $$
+begin
+  return hashtext(jsonb_build_array(p_aggregate_type, p_aggregate_id)::text);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 create or replace function public.continuity_lock_aggregate(p_aggregate_type text, p_aggregate_id text) returns void
 language plpgsql set search_path = '' as $$
 begin
-  perform pg_advisory_xact_lock(4602, hashtext(jsonb_build_array(p_aggregate_type, p_aggregate_id)::text));
+  perform pg_advisory_xact_lock(4602, public.continuity_aggregate_lock(p_aggregate_type, p_aggregate_id));
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Locks the aggregates of several commands. Everybody who holds more than one has taken them in this order.
+create or replace function public.continuity_lock_aggregates(p_commands jsonb) returns void
+language plpgsql set search_path = '' as $$
+declare
+  v_lock int;
+begin
+  for v_lock in
+    select distinct public.continuity_aggregate_lock(c ->> 'p_aggregate_type', c ->> 'p_aggregate_id') as key
+    from jsonb_array_elements(p_commands) c
+    order by key
+  loop
+    perform pg_advisory_xact_lock(4602, v_lock);
+  end loop;
 end
 $$;
 -- +goose StatementEnd
@@ -167,28 +194,6 @@ create or replace function public.continuity_gate_closed(p_mode text) returns vo
 language plpgsql set search_path = '' as $$
 begin
   raise exception 'the mode is %', p_mode using errcode = 'RC002', detail = p_mode;
-end
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
--- Whether a new command may enter now; returns the epoch that it enters under.
-create or replace function public.continuity_pass_queue_gate(p_epoch bigint) returns bigint
-language plpgsql set search_path = '' as $$
-declare
-  v_fence public.continuity_fence;
-begin
-  select * into strict v_fence from public.continuity_fence;
-  if p_epoch is not null and p_epoch <> v_fence.epoch then
-    perform public.continuity_stale_epoch(v_fence.epoch);
-  end if;
-  if v_fence.mode = 'SEALED' then
-    raise exception 'the queue is sealed for the cutover' using errcode = 'RC003', detail = v_fence.epoch::text;
-  end if;
-  if v_fence.mode = 'DIRECT' then
-    perform public.continuity_gate_closed(v_fence.mode);
-  end if;
-  return v_fence.epoch;
 end
 $$;
 -- +goose StatementEnd

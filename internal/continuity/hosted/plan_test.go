@@ -2,9 +2,11 @@ package hosted_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // TestNothingReadsTheWholeQueue: the statistics of a queue say that nothing waits, until an outage fills it faster than
@@ -30,6 +32,7 @@ func TestNothingReadsTheWholeQueue(t *testing.T) {
 				`continuity_ack_command($1, $2)`,
 				`continuity_fail_command($1, $2, 'a reason', false)`,
 				`continuity_snooze_command($1, $2, 1)`,
+				`continuity_ack_commands(jsonb_build_array(jsonb_build_object('commandId', $1::uuid, 'claimToken', $2::bigint)))`,
 			},
 		},
 		{
@@ -86,6 +89,54 @@ func TestNothingReadsTheWholeQueue(t *testing.T) {
 			}
 			for i, function := range tt.settle {
 				call(function, 5, claims[i].CommandID+claims[i].EventID, claims[i].ClaimToken)
+			}
+		})
+	}
+}
+
+// TestASessionKeepsItsPlan: that of a queue of a few does for a full one.
+func TestASessionKeepsItsPlan(t *testing.T) {
+	const full = 5000
+	for _, function := range []string{
+		`continuity_enqueue(gen_random_uuid(), gen_random_uuid()::text, 'order.create', 'order', 'o', '{}', null, null, null)`,
+		`continuity_ack_commands(jsonb_build_array(jsonb_build_object('commandId', gen_random_uuid(), 'claimToken', 1)))`,
+	} {
+		t.Run(function, func(t *testing.T) {
+			w := direct(t)
+			w.openDrain()
+			w.exec(`alter table continuity_commands set (autovacuum_enabled = false)`)
+			for i := range 3 { // Of none at all, Postgres thinks more.
+				w.enqueue(order(fmt.Sprint("first ", i), "first"))
+			}
+			w.exec(`analyze continuity_commands`)
+			conn := must[*pgxpool.Conn](w)(w.pool.Acquire(t.Context()))
+			defer conn.Release()
+			call := func() {
+				if _, err := conn.Exec(t.Context(), `select `+function); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 6 { // From then on it is the same plan for all parameters.
+				call()
+			}
+			w.exec(`
+				insert into continuity_commands
+				  (command_id, idempotency_key, command_type, aggregate_type, aggregate_id, payload, payload_hash, epoch)
+				select gen_random_uuid(), n, 'order.create', 'order', n, '{}', '', 2
+				from generate_series(1, $1) n`, full)
+			read := func() int {
+				return scan[int](w, `select seq_tup_read + idx_tup_fetch from pg_stat_user_tables where relname = 'continuity_commands'`)
+			}
+			if _, err := conn.Exec(t.Context(), `select pg_stat_force_next_flush()`); err != nil {
+				t.Fatal(err)
+			}
+			before := read()
+			call()
+			if _, err := conn.Exec(t.Context(), `select pg_stat_force_next_flush()`); err != nil {
+				t.Fatal(err)
+			}
+			if rows := read() - before; rows > 10 {
+				t.Errorf("it has read %d rows", rows)
 			}
 		})
 	}

@@ -87,17 +87,7 @@ type QueueStats struct {
 // Errors: StaleEpochError, ErrNotOpen (direct writes are open), ErrSealed, ErrKeyReused, ErrInvalid, ErrPayloadTooLarge.
 func (q *Queue) Enqueue(ctx context.Context, c continuity.Command, epoch continuity.Epoch) (continuity.Receipt, error) {
 	var receipt continuity.Receipt
-	err := q.transport.Call(ctx, "continuity_enqueue", map[string]any{
-		"p_command_id":       c.CommandID,
-		"p_idempotency_key":  c.IdempotencyKey,
-		"p_command_type":     c.CommandType,
-		"p_aggregate_type":   c.AggregateType,
-		"p_aggregate_id":     c.AggregateID,
-		"p_payload":          c.Payload,
-		"p_occurred_at":      pointee(c.OccurredAt),
-		"p_expected_version": pointee(c.ExpectedVersion),
-		"p_epoch":            orNull(epoch),
-	}, &receipt)
+	err := q.transport.Call(ctx, enqueue, Submission{c, epoch}.args(), &receipt)
 	return receipt, err
 }
 
