@@ -31,8 +31,6 @@ const (
 	lookEvery = time.Second
 	// gatherEvery is how often a run looks for results of other replicas.
 	gatherEvery = 200 * time.Millisecond
-	// mostClaims is what the queue gives at once.
-	mostClaims = 100
 )
 
 // Options of a crew; all are required.
@@ -175,7 +173,7 @@ func (c *Crew) take(ctx context.Context, busy *sync.WaitGroup) (bool, error) {
 	if free == 0 || ctx.Err() != nil {
 		return false, nil
 	}
-	claims, err := c.queue.Claim(ctx, hosted.ClaimOptions{Worker: c.Name, Limit: min(free, mostClaims), Lease: c.Lease})
+	claims, err := c.queue.Claim(ctx, hosted.ClaimOptions{Worker: c.Name, Limit: min(free, hosted.MaxBatch), Lease: c.Lease})
 	if err != nil {
 		return false, err
 	}

@@ -3,24 +3,22 @@ package crew
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/run"
 )
 
-const (
-	// enqueuers is how many units are put in at a time.
-	enqueuers = 8
-	// retention is the least that the queue keeps what was acknowledged.
-	retention = 14 * 24 * time.Hour
-)
+// retention is the least that the queue keeps what was acknowledged.
+const retention = 14 * 24 * time.Hour
 
 // Share returns what has the units of a job done by the crew, for run.Run.Share.
 // It returns when each has ended, on whichever replica, and their results are in
@@ -60,31 +58,37 @@ func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []str
 }
 
 func (c *Crew) enqueue(ctx context.Context, job string, r run.Run, keys []string) error {
-	group, grouped := errgroup.WithContext(ctx)
-	group.SetLimit(enqueuers)
-	for _, key := range keys {
-		group.Go(func() error {
-			payload, err := json.Marshal(unit{Job: job, Key: key, RunID: r.ID, Actor: r.Actor, Zone: r.Zone, Scope: r.Scope})
-			if err != nil {
-				return err
-			}
-			_, err = c.queue.Enqueue(grouped, continuity.Command{
-				CommandID:      uuid.New(),
-				IdempotencyKey: fmt.Sprintf("run/%d/%s", r.ID, key),
-				CommandType:    commandType(job),
-				AggregateType:  aggregate,
-				AggregateID:    key,
-				Payload:        payload,
-			}, 0)
-			c.look()
+	for some := range slices.Chunk(keys, hosted.MaxBatch) {
+		if err := c.enqueueSome(ctx, job, r, some); err != nil {
 			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
+		}
+		c.look()
 	}
 	_, err := c.Pool.Exec(ctx, `select pg_notify($1, '')`, channel)
 	return pg.Translate(err)
+}
+
+func (c *Crew) enqueueSome(ctx context.Context, job string, r run.Run, keys []string) error {
+	units := make([]hosted.Submission, len(keys))
+	for i, key := range keys {
+		payload, err := json.Marshal(unit{Job: job, Key: key, RunID: r.ID, Actor: r.Actor, Zone: r.Zone, Scope: r.Scope})
+		if err != nil {
+			return err
+		}
+		units[i].Command = continuity.Command{
+			CommandID:      uuid.New(),
+			IdempotencyKey: fmt.Sprintf("run/%d/%s", r.ID, key),
+			CommandType:    commandType(job),
+			AggregateType:  aggregate,
+			AggregateID:    key,
+			Payload:        payload,
+		}
+	}
+	entries, err := c.queue.EnqueueAll(ctx, units)
+	for _, e := range entries {
+		err = errors.Join(err, e.Err)
+	}
+	return err
 }
 
 // gather takes in the results that have come, and the units that are dead.

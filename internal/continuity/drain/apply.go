@@ -53,6 +53,7 @@ func (w *work) batch(ctx context.Context, claims []continuity.Claim, claimed tim
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(w.Workers)
 	outcomes := make([]outcome, len(claims))
+	acks := acks{work: w}
 	for i, c := range claims {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
@@ -64,13 +65,18 @@ func (w *work) batch(ctx context.Context, claims []continuity.Claim, claimed tim
 				return w.snooze(ctx, c, 0)
 			}
 			outcomes[i], err = w.one(ctx, c)
-			return err
+			if err != nil || outcomes[i] != applied && outcomes[i] != deduplicated {
+				return err
+			}
+			return acks.add(ctx, effect{c, outcomes[i] == deduplicated})
 		})
 	}
 	err := group.Wait()
 	for _, o := range outcomes {
 		w.result.count(o)
 	}
+	w.result.Applied += acks.settled.Applied
+	w.result.Deduplicated += acks.settled.Deduplicated
 	return err
 }
 
@@ -78,20 +84,19 @@ func (w *work) batch(ctx context.Context, claims []continuity.Claim, claimed tim
 type outcome string
 
 const (
+	// The effect is committed, and waits for its ack.
 	applied      outcome = "applied"
 	deduplicated outcome = "deduplicated"
-	failed       outcome = "failed"
-	snoozed      outcome = "snoozed"
-	dead         outcome = "dead"
-	lost         outcome = "lost"
+
+	failed  outcome = "failed"
+	snoozed outcome = "snoozed"
+	dead    outcome = "dead"
+	lost    outcome = "lost"
 )
 
+// count counts what needs no ack.
 func (r *Result) count(o outcome) {
 	switch o {
-	case applied:
-		r.Applied++
-	case deduplicated:
-		r.Deduplicated++
 	case failed:
 		r.Failed++
 	case snoozed:
@@ -101,14 +106,14 @@ func (r *Result) count(o outcome) {
 	}
 }
 
-// one applies a command and tells the queue, which comes second: a crash in
-// between leaves a claim that ends, and an outcome that the next one finds.
+// one applies a command. Its ack comes second: a crash in between leaves a claim
+// that ends, and an outcome that the next one finds.
 func (w *work) one(ctx context.Context, c continuity.Claim) (outcome, error) {
 	out, err := w.apply(ctx, c)
 	var stale *continuity.StaleEpochError
 	switch {
 	case err == nil:
-		return w.ack(ctx, c, out)
+		return outcomeOf(out), nil
 	case errors.Is(err, fence.ErrLost), ctx.Err() != nil:
 		return "", err
 	case errors.Is(err, continuity.ErrLostClaim):
@@ -126,23 +131,17 @@ func (w *work) one(ctx context.Context, c continuity.Claim) (outcome, error) {
 	return w.refuse(ctx, c, err)
 }
 
+func outcomeOf(out primary.Outcome) outcome {
+	if out.Deduplicated {
+		return deduplicated
+	}
+	return applied
+}
+
 func (w *work) apply(ctx context.Context, c continuity.Claim) (primary.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.ApplyTimeout)
 	defer cancel()
 	return w.Primary.ApplyClaim(ctx, c, w.lease)
-}
-
-func (w *work) ack(ctx context.Context, c continuity.Claim, out primary.Outcome) (outcome, error) {
-	err := repeat(ctx, func() error { return w.Queue.Ack(ctx, c.CommandID, c.Token) })
-	switch {
-	case errors.Is(err, continuity.ErrLostClaim):
-		return lost, nil // Whoever has it now finds the outcome in the inbox.
-	case err != nil:
-		return "", fmt.Errorf("ack: %w", err)
-	case out.Deduplicated:
-		return deduplicated, nil
-	}
-	return applied, nil
 }
 
 // refuse gives a command back as failed. The primary notes it first: should the
@@ -158,7 +157,7 @@ func (w *work) refuse(ctx context.Context, c continuity.Claim, cause error) (out
 		return snoozed, w.snooze(ctx, c, snoozeShort)
 	}
 	if known != nil {
-		return w.ack(ctx, c, *known)
+		return outcomeOf(*known), nil
 	}
 	var told hosted.QueuedCommand
 	err = repeat(ctx, func() (err error) {

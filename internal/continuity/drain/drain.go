@@ -19,11 +19,11 @@ import (
 	"github.com/rollingd/rollingd/internal/fence"
 )
 
-// Queue hands out commands; *hosted.Queue has it. Ack, Fail and Snooze may be
-// repeated with the same token, and are ErrLostClaim once the claim is another's.
+// Queue hands out commands; *hosted.Queue has it. AckAll, Fail and Snooze may be
+// repeated with the same token, and tell once the claim is another's.
 type Queue interface {
 	Claim(ctx context.Context, o hosted.ClaimOptions) ([]continuity.Claim, error)
-	Ack(ctx context.Context, id uuid.UUID, token continuity.ClaimToken) error
+	AckAll(ctx context.Context, claims []continuity.Claim) (lost []uuid.UUID, err error)
 	Fail(ctx context.Context, id uuid.UUID, token continuity.ClaimToken, reason string, permanent bool) (hosted.QueuedCommand, error)
 	Snooze(ctx context.Context, id uuid.UUID, token continuity.ClaimToken, wait time.Duration) error
 	List(ctx context.Context, status contracts.CommandStatus, after continuity.Sequence, limit int) ([]hosted.QueuedCommand, error)

@@ -55,7 +55,7 @@ func TestFaultsOfHosted(t *testing.T) {
 	t.Logf("%d calls", len(calls))
 	for _, kind := range []string{"not sent", "unanswered", "killed before", "killed behind"} {
 		for i, function := range calls {
-			if kind == "killed before" && function != "continuity_ack_command" {
+			if kind == "killed before" && function != "continuity_ack_commands" {
 				continue // The primary does nothing between the call before and this one.
 			}
 			n := int64(i + 1)

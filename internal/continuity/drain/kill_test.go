@@ -65,7 +65,7 @@ func (c child) drain() error {
 			c.Function = "" // Once.
 			_ = syscall.Kill(os.Getpid(), c.Signal)
 			// The kernel may let this thread run on for a moment.
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 	}
 	tr := &transport{whole: hosted.NewPostgres(other)}
@@ -104,8 +104,8 @@ func (w *world) child(c child) *exec.Cmd {
 var steps = []child{
 	{Function: "continuity_begin_catchup"},
 	{Function: "continuity_claim_commands", Behind: true},
-	{Function: "continuity_ack_command"},
-	{Function: "continuity_ack_command", Behind: true},
+	{Function: "continuity_ack_commands"},
+	{Function: "continuity_ack_commands", Behind: true},
 	{Function: "continuity_fail_command"},
 	{Function: "continuity_seal", Behind: true},
 	{Function: "continuity_cutover"},

@@ -20,6 +20,7 @@ const hostedConns = 8
 // hostedPlane is the hosted database as an edge uses it.
 type hostedPlane struct {
 	queue     *hosted.Queue
+	intake    *hosted.Intake
 	snapshots *hosted.Snapshots
 	fence     *hosted.Fence
 	nodes     *hosted.Nodes
@@ -48,8 +49,10 @@ func openHosted(ctx context.Context, opts Options) (*hostedPlane, func(), error)
 }
 
 func newHostedPlane(transport hosted.Transport, instance string) *hostedPlane {
+	queue := hosted.NewQueue(transport)
 	return &hostedPlane{
-		queue:     hosted.NewQueue(transport),
+		queue:     queue,
+		intake:    hosted.NewIntake(queue),
 		snapshots: hosted.NewSnapshots(transport),
 		fence:     hosted.NewFence(transport),
 		nodes:     hosted.NewNodes(transport),
@@ -59,7 +62,7 @@ func newHostedPlane(transport hosted.Transport, instance string) *hostedPlane {
 
 // Enqueue makes it a router.Queue.
 func (h *hostedPlane) Enqueue(ctx context.Context, cmd continuity.Command, epoch continuity.Epoch) (continuity.Receipt, error) {
-	return h.queue.Enqueue(ctx, cmd, epoch)
+	return h.intake.Enqueue(ctx, cmd, epoch)
 }
 
 // ReadSnapshot makes it router.Snapshots.
