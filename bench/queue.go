@@ -73,19 +73,24 @@ func (b *bench) queue(ctx context.Context) error {
 	}
 	m.lanes = []*lane{
 		{
-			name:   "the queue alone",
-			remark: "a call and a commit for each command that enters and each that is acked; it passes the fence, keeps the order of its aggregate, and has one row for a key",
+			name:   "the queue alone, in batches",
+			remark: "enqueues batches of 100, claims and acks in batches; a command passes the fence, keeps the order of its aggregate, and has one row for a key",
 			goal:   atLeast(0.5, "x"),
+			run:    ourQueue{stores: b.stores, batched: true}.run,
+		},
+		{
+			name:   "the queue alone, one by one",
+			remark: "each command comes by itself, as to an edge, and has its receipt when it is committed; those that come while calls are under way share the next",
 			run:    ourQueue{stores: b.stores}.run,
 		},
 		{
 			name:   "the queue, inbox and order.create",
-			remark: "as above, and the effect in a second database, exactly once, under the lease of the drain",
+			remark: "as one by one, and the effect in a second database, a commit each, exactly once, under the lease of the drain",
 			run:    ourQueue{stores: b.stores, effect: true}.run,
 		},
 		{
 			name:   fmt.Sprintf("the queue alone, %d ms per call", addedWait.Milliseconds()),
-			remark: "as the first, over a line that makes every call longer; the drain has 8 calls under way",
+			remark: "as one by one, over a line that makes every call longer",
 			run:    ourQueue{stores: b.stores, wait: addedWait}.run,
 		},
 		m.batched,

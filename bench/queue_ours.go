@@ -25,6 +25,8 @@ const idlePoll = 5 * time.Millisecond
 // ourQueue is the queue of commands in a hosted database of its own.
 type ourQueue struct {
 	stores *stores
+	// batched enqueues batches, as River's InsertMany.
+	batched bool
 	// effect applies each command in a primary's database.
 	effect bool
 	// wait is added to each call.
@@ -48,7 +50,7 @@ func (q ourQueue) run(ctx context.Context, l load) (w worked, err error) {
 	}
 
 	// Both gates are open now: commands enter, and are handed out.
-	s := shift{queue: hosted.NewQueue(line), jobs: make(map[uuid.UUID]int, l.jobs)}
+	s := shift{queue: hosted.NewQueue(line), batched: q.batched, jobs: make(map[uuid.UUID]int, l.jobs)}
 	s.apply = func(context.Context, continuity.Claim) error { return nil }
 	if q.effect {
 		p, drop, err := q.stores.newPrimary(ctx)
@@ -68,9 +70,10 @@ func (q ourQueue) run(ctx context.Context, l load) (w worked, err error) {
 
 // shift drains while commands come in.
 type shift struct {
-	queue *hosted.Queue
-	apply func(context.Context, continuity.Claim) error
-	clock *clock
+	queue   *hosted.Queue
+	batched bool
+	apply   func(context.Context, continuity.Claim) error
+	clock   *clock
 	// jobs are the numbers of the commands.
 	jobs map[uuid.UUID]int
 }
@@ -81,16 +84,21 @@ func (s *shift) work(ctx context.Context, l load) (w worked, err error) {
 		commands[i] = newOrder()
 		s.jobs[commands[i].CommandID] = i
 	}
+	intake := hosted.NewIntake(s.queue)
+	batch, enqueue := 1, func(ctx context.Context, i, _ int) error {
+		_, err := intake.Enqueue(ctx, commands[i], 0)
+		return err
+	}
+	if s.batched && l.every == 0 {
+		batch, enqueue = hosted.MaxBatch, func(ctx context.Context, from, until int) error {
+			return s.enqueueAll(ctx, commands[from:until])
+		}
+	}
 	w.took, err = timed(func() (took, error) {
 		before := ownCPU()
 		s.clock = startClock(l.jobs)
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error {
-			return l.send(ctx, s.clock, 1, func(ctx context.Context, i, _ int) error {
-				_, err := s.queue.Enqueue(ctx, commands[i], 0)
-				return err
-			})
-		})
+		group.Go(func() error { return l.send(ctx, s.clock, batch, enqueue) })
 		group.Go(func() error { return s.drain(ctx, l.jobs) })
 		err := group.Wait()
 		return took{wall: time.Since(s.clock.began), client: ownCPU() - before}, err
@@ -101,7 +109,20 @@ func (s *shift) work(ctx context.Context, l load) (w worked, err error) {
 	return w, err
 }
 
-// drain hands out, applies and acks n commands, as the drainer does.
+func (s *shift) enqueueAll(ctx context.Context, commands []continuity.Command) error {
+	all := make([]hosted.Submission, len(commands))
+	for i, c := range commands {
+		all[i].Command = c
+	}
+	entries, err := s.queue.EnqueueAll(ctx, all)
+	for _, e := range entries {
+		err = errors.Join(err, e.Err)
+	}
+	return err
+}
+
+// drain hands out, applies and acks n commands. The drainer acks earlier, what was
+// applied while its last ack was under way.
 func (s *shift) drain(ctx context.Context, n int) error {
 	for acked := 0; acked < n; {
 		claims, err := s.queue.Claim(ctx, hosted.ClaimOptions{Worker: "bench", Limit: drain.DefaultBatch, Lease: drain.DefaultClaimLease})
@@ -114,22 +135,23 @@ func (s *shift) drain(ctx context.Context, n int) error {
 			}
 			continue
 		}
-		group, ctx := errgroup.WithContext(ctx)
+		group, applying := errgroup.WithContext(ctx)
 		group.SetLimit(drain.DefaultWorkers)
 		for _, c := range claims {
-			group.Go(func() error {
-				if err := s.apply(ctx, c); err != nil {
-					return err
-				}
-				if err := s.queue.Ack(ctx, c.CommandID, c.Token); err != nil {
-					return err
-				}
-				s.clock.settled(s.jobs[c.CommandID])
-				return nil
-			})
+			group.Go(func() error { return s.apply(applying, c) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
+		}
+		lost, err := s.queue.AckAll(ctx, claims)
+		if err != nil {
+			return err
+		}
+		if len(lost) > 0 {
+			return fmt.Errorf("%d claims are lost", len(lost))
+		}
+		for _, c := range claims {
+			s.clock.settled(s.jobs[c.CommandID])
 		}
 		acked += len(claims)
 	}
