@@ -7,7 +7,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/app"
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
-	sockettest "github.com/rollingd/rollingd/test/socket"
+	"github.com/rollingd/rollingd/test/nodetest"
 )
 
 // TestSocketAcrossReplicas has two servers on the same stores.
@@ -32,7 +32,7 @@ func TestSocketAcrossReplicas(t *testing.T) {
 		})
 		replicas = append(replicas, a)
 	}
-	sockettest.Run(t, "../../test/socket", []string{
+	nodetest.Run(t, "../../test/socket", []string{
 		"ADMIN_TOKEN=" + token,
 		"SOCKET_A=http://" + replicas[0].Addr(),
 		"SOCKET_B=http://" + replicas[1].Addr(),

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,35 +14,17 @@ import (
 
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/test/nodetest"
 )
 
-// pouchDBTests is the folder of the tests that PouchDB 9 itself runs.
-const pouchDBTests = "../../test/pouchdb"
-
-// TestPouchDB has the real client replicate through the proxy. It needs Node 20
-// and, the first time, the npm registry.
+// TestPouchDB has the real client, PouchDB 9, replicate through the proxy.
 func TestPouchDB(t *testing.T) {
 	t.Parallel()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Fatal("this test needs node in PATH: ", err)
-	}
-	if _, err := os.Stat(filepath.Join(pouchDBTests, "node_modules", ".package-lock.json")); err != nil {
-		npm := exec.Command("npm", "ci")
-		npm.Dir = pouchDBTests
-		if out, err := npm.CombinedOutput(); err != nil {
-			t.Fatalf("npm ci: %v\n%s", err, out)
-		}
-	}
 	s := newShop(t, shopOptions{})
 	control := httptest.NewServer(&others{shop: s, next: 1})
 	t.Cleanup(control.Close)
-	cmd := exec.Command(node, "--test", "--test-reporter=spec", "proxy/till.js")
-	cmd.Dir = pouchDBTests
-	cmd.Env = append(os.Environ(), "PROXY_URL="+s.url, "CONTROL_URL="+control.URL, "COUCH_URL="+s.couchURL)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	nodetest.Run(t, "../../test/pouchdb",
+		[]string{"PROXY_URL=" + s.url, "CONTROL_URL=" + control.URL, "COUCH_URL=" + s.couchURL}, "proxy/till.js")
 }
 
 // others do what a till does not: they begin, seal, reopen and drop its days. The

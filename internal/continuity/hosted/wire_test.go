@@ -21,6 +21,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
+	"github.com/rollingd/rollingd/test/nodetest"
 	postgresttest "github.com/rollingd/rollingd/test/postgrest"
 )
 
@@ -30,7 +31,14 @@ func TestSupabaseClientAgainstTheDouble(t *testing.T) {
 	w.openQueue()
 	server := httptest.NewServer(postgresttest.New(w.pool))
 	defer server.Close()
-	postgresttest.Run(t, "../../../test/postgrest", server.URL)
+	nodetest.Run(t, "../../../test/postgrest", []string{
+		"POSTGREST_URL=" + server.URL,
+		"SECRET_KEY=" + postgresttest.SecretKey,
+		"PUBLISHABLE_KEY=" + postgresttest.PublishableKey,
+		"SERVICE_JWT=" + postgresttest.ServiceJWT,
+		"ANON_JWT=" + postgresttest.AnonJWT,
+		"AUTHENTICATED_JWT=" + postgresttest.AuthenticatedJWT,
+	}, "rpc.test.js")
 }
 
 func TestBothKindsOfKeyAreSent(t *testing.T) {

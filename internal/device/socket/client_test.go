@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
-	sockettest "github.com/rollingd/rollingd/test/socket"
+	"github.com/rollingd/rollingd/test/nodetest"
 )
 
 // TestOfficialClient has two replicas on one database.
@@ -18,7 +18,7 @@ func TestOfficialClient(t *testing.T) {
 	a, b := start(t, pool, tokens), start(t, pool, tokens)
 	control := httptest.NewServer(hand{pool: pool, gate: tokens})
 	t.Cleanup(control.Close)
-	sockettest.Run(t, "../../../test/socket",
+	nodetest.Run(t, "../../../test/socket",
 		[]string{"SOCKET_A=" + a.url, "SOCKET_B=" + b.url, "CONTROL=" + control.URL}, "auth.test.js", "updates.test.js")
 }
 

@@ -1,4 +1,6 @@
-package postgresttest
+// Package nodetest runs the tests that are written in JavaScript, those of the
+// official clients. They need Node 20 and, the first time, the npm registry.
+package nodetest
 
 import (
 	"os"
@@ -8,24 +10,18 @@ import (
 	"testing"
 )
 
-// Run runs the tests of Supabase's client against the server at url. dir is the path to this folder; it needs Node 20 and,
-// the first time, the npm registry.
-func Run(t *testing.T, dir, url string) {
+// Run runs test files of the folder dir, all if none is named, with these
+// environment variables.
+func Run(t *testing.T, dir string, env []string, files ...string) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatal("this test needs node in PATH: ", err)
 	}
 	install(t, dir)
-	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-reporter=spec", "rpc.test.js")
+	cmd := exec.CommandContext(t.Context(), node, append([]string{"--test", "--test-reporter=spec"}, files...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(),
-		"POSTGREST_URL="+url,
-		"SECRET_KEY="+SecretKey,
-		"PUBLISHABLE_KEY="+PublishableKey,
-		"SERVICE_JWT="+ServiceJWT,
-		"ANON_JWT="+AnonJWT,
-		"AUTHENTICATED_JWT="+AuthenticatedJWT)
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -35,6 +31,7 @@ func Run(t *testing.T, dir, url string) {
 }
 
 // install runs npm unless what is installed is what the lock file asks for.
+// Packages are tested side by side, so one of them does it.
 func install(t *testing.T, dir string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, "package-lock.json"))
