@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -186,18 +184,13 @@ type world struct {
 	hash    []byte
 }
 
-// stillFor is how long a process may say nothing within a command's transaction,
-// until Postgres ends it. Its lock of the fence keeps every flip back, and a
-// primary that takes over begins with one: it waits for a lock longer than this.
-const stillFor = 5 * time.Second
-
 // look takes the locks, in this order and always: the fence's, shared, then the
 // aggregate's. What it reads afterwards is what the last holder has committed,
 // since every statement sees anew.
 func (p *Primary) look(ctx context.Context, tx pgx.Tx, a arrival) (world, error) {
 	var w world
 	batch := &pgx.Batch{}
-	batch.Queue(`select set_config('idle_in_transaction_session_timeout', $1, true)`, strconv.FormatInt(stillFor.Milliseconds(), 10))
+	batch.Queue(setStillFor, stillForMillis)
 	batch.Queue(`select pg_advisory_xact_lock_shared($1)`, fenceLock)
 	batch.Queue(`select pg_advisory_xact_lock($1, hashtext($2))`, aggregateClass, a.AggregateType+" "+a.AggregateID)
 	batch.Queue(selectState, p.lease).QueryRow(func(row pgx.Row) error { return w.state.scan(row) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -170,12 +171,25 @@ func (p *Primary) Reopen(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// stillFor is how long a process may say nothing within a transaction that holds
+// the fence, until Postgres ends it. The lock of a command keeps every flip back,
+// that of a flip every command, and a primary that takes over begins with a flip:
+// it waits for a lock longer than this.
+const stillFor = 5 * time.Second
+
+const setStillFor = `select set_config('idle_in_transaction_session_timeout', $1, true)`
+
+var stillForMillis = strconv.FormatInt(stillFor.Milliseconds(), 10)
+
 // flip changes the fence under the exclusive lock, so that no effect is in
 // flight. No row changed is ErrBehind.
 func (p *Primary) flip(ctx context.Context, update string, args pgx.NamedArgs) error {
 	args["actor"] = p.instance
 	return pg.WithTx(ctx, p.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, fenceLock); err != nil {
+		batch := &pgx.Batch{}
+		batch.Queue(setStillFor, stillForMillis)
+		batch.Queue(`select pg_advisory_xact_lock($1)`, fenceLock)
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, update, args)

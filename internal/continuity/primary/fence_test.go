@@ -12,6 +12,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
 // TestGates tries both ways in every state of the fence, under the epoch before,
@@ -352,5 +353,35 @@ func TestTakeOverFromTheStopped(t *testing.T) {
 	}
 	if n := s.count("continuity_inbox"); n != 0 {
 		t.Errorf("%d effects", n)
+	}
+}
+
+// TestTakeOverFromAStoppedFlip: one that stops before the COMMIT of a flip keeps
+// neither writes nor the next primary back for long.
+func TestTakeOverFromAStoppedFlip(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	proxy, through := pgtest.NewProxy(t, dsn)
+	s := newShop(t, Options{Pool: pgtest.Open(t, through)})
+	s.open(2, continuity.Direct)
+	reached, resume := make(chan struct{}), make(chan struct{})
+	proxy.OnCommit(func(int64) pgtest.CommitFault {
+		close(reached)
+		<-resume
+		return pgtest.CommitPasses
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- s.See(t.Context(), 7) }()
+	<-reached
+	next := newShop(t, Options{Pool: pgtest.Open(t, dsn)})
+	if err := next.Close(t.Context(), "another has started"); err != nil {
+		t.Error(err)
+	}
+	close(resume)
+	if err := <-ended; err == nil {
+		t.Error("it went on")
+	}
+	if st, err := next.State(t.Context()); err != nil || st.Seen != 2 {
+		t.Errorf("%+v, %v", st, err)
 	}
 }
