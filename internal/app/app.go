@@ -168,7 +168,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Metrics:   metrics,
 		NoCatchUp: opts.NoCatchUp,
 		Share:     crews.Share,
-	}, slices.Concat(jobs(pool, rotator, drops, archiver), backups, continuity.purgeJobs())...)
+	}, slices.Concat(jobs(pool, rotator, drops, archiver), backups, continuity.purgeJobs(pool, opts.BackupDir))...)
 	if err != nil {
 		return err
 	}

@@ -20,12 +20,10 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/project"
 	"github.com/rollingd/rollingd/internal/continuity/publish"
 	"github.com/rollingd/rollingd/internal/couch"
-	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/guard"
 	"github.com/rollingd/rollingd/internal/pg"
-	"github.com/rollingd/rollingd/internal/run"
 )
 
 const (
@@ -171,37 +169,6 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 		return err
 	})
 	return plane, nil
-}
-
-const (
-	purgeName = "continuity-purge"
-	// purgeSchedule is when nobody sells.
-	purgeSchedule = "0 8 * * *"
-	// retention is never shorter than the primary's backups go back: a primary
-	// that is restored is given again what it has forgotten.
-	retention = 14 * 24 * time.Hour
-)
-
-// purgeJobs are the cron that deletes what the hosted queue has settled long ago.
-func (p *continuityPlane) purgeJobs() []cron.Job {
-	if p == nil || p.admin.Queue == nil {
-		return nil
-	}
-	return []cron.Job{{
-		Name:        purgeName,
-		Description: "deletes commands that were acked, and events that were delivered, more than 14 days ago from the hosted Postgres",
-		Schedule:    purgeSchedule,
-		Run: func(ctx context.Context, r run.Run) error {
-			for !r.DryRun {
-				n, err := p.admin.Queue.Purge(ctx, retention)
-				if err != nil || n == 0 {
-					return err
-				}
-				r.Report.Add("purged", int64(n))
-			}
-			return nil
-		},
-	}}
 }
 
 // proofOf says a cutover in words.

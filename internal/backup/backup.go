@@ -109,14 +109,15 @@ type source struct {
 	only []string
 }
 
+// The kinds of backups: of the primary's database, and of the hosted one.
 const (
-	primaryKind    = "primary"
-	continuityKind = "continuity"
+	PrimaryKind    = "primary"
+	ContinuityKind = "continuity"
 )
 
 // Primary backs up the whole database of the primary, and removes backups of it that are older than Keep.
 func (b *Backups) Primary(ctx context.Context, r run.Run) error {
-	return b.backUp(ctx, r, source{kind: primaryKind, url: b.PrimaryURL})
+	return b.backUp(ctx, r, source{kind: PrimaryKind, url: b.PrimaryURL})
 }
 
 // Continuity backs up what the hosted database holds of the continuity plane: commands, snapshots, events and nodes, and
@@ -125,7 +126,7 @@ func (b *Backups) Continuity(ctx context.Context, r run.Run) error {
 	if b.HostedURL == "" {
 		return errors.New("no hosted database is configured")
 	}
-	return b.backUp(ctx, r, source{kind: continuityKind, url: b.HostedURL, only: []string{
+	return b.backUp(ctx, r, source{kind: ContinuityKind, url: b.HostedURL, only: []string{
 		"continuity_command_types",
 		"continuity_commands",
 		"continuity_snapshots",

@@ -15,7 +15,7 @@ import (
 func TestPrimary(t *testing.T) {
 	w := newWorld(t, Options{})
 	result := w.must(w.Primary)
-	all := w.backups(primaryKind)
+	all := w.backups(PrimaryKind)
 	if len(all) != 1 {
 		t.Fatalf("%d backups, want 1", len(all))
 	}
@@ -43,7 +43,7 @@ func TestPrimary(t *testing.T) {
 // TestSnapshot: what is written while the dump is taken is neither in it nor in the manifest.
 func TestSnapshot(t *testing.T) {
 	w := newWorld(t, Options{})
-	s := source{kind: primaryKind, url: w.PrimaryURL}
+	s := source{kind: PrimaryKind, url: w.PrimaryURL}
 	snap, err := take(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestFailedDumpIsNoBackup(t *testing.T) {
 			if _, err := w.do(w.Primary, false); err == nil {
 				t.Error("the job has not failed")
 			}
-			if all := w.backups(primaryKind); len(all) != 0 {
+			if all := w.backups(PrimaryKind); len(all) != 0 {
 				t.Errorf("%+v is taken for a backup", all)
 			}
 			// The next run cleans up behind it.
@@ -129,7 +129,7 @@ func TestSecretsAreNotOnTheCommandLine(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	w := newWorld(t, Options{Keep: 48 * time.Hour})
 	w.must(w.Primary)
-	newest := w.backups(primaryKind)[0]
+	newest := w.backups(PrimaryKind)[0]
 	age := func(old Manifest, age time.Duration) Manifest {
 		aged := old
 		aged.TakenAt = old.TakenAt.Add(-age)
@@ -149,20 +149,20 @@ func TestExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if expired, err := w.expire(primaryKind, newest.TakenAt, true); err != nil || expired != 1 || len(w.files()) != 7 {
+	if expired, err := w.expire(PrimaryKind, newest.TakenAt, true); err != nil || expired != 1 || len(w.files()) != 7 {
 		t.Errorf("a dry run removes %d: %v", expired, err)
 	}
-	if expired, err := w.expire(primaryKind, newest.TakenAt, false); err != nil || expired != 1 {
+	if expired, err := w.expire(PrimaryKind, newest.TakenAt, false); err != nil || expired != 1 {
 		t.Errorf("%d are removed: %v", expired, err)
 	}
 	if files := w.files(); len(files) != 5 || slices.Contains(files, old.File) || !slices.Contains(files, young.File) {
 		t.Errorf("the folder holds %v", files)
 	}
 	// However old it is, one is left.
-	if expired, err := w.expire(primaryKind, newest.TakenAt.Add(1000*time.Hour), false); err != nil || expired != 1 {
+	if expired, err := w.expire(PrimaryKind, newest.TakenAt.Add(1000*time.Hour), false); err != nil || expired != 1 {
 		t.Errorf("%d are removed: %v", expired, err)
 	}
-	if all := w.backups(primaryKind); len(all) != 1 || all[0].File != newest.File {
+	if all := w.backups(PrimaryKind); len(all) != 1 || all[0].File != newest.File {
 		t.Errorf("%+v are left", all)
 	}
 	if _, err := os.Stat(foreign); err != nil {
@@ -173,7 +173,7 @@ func TestExpiry(t *testing.T) {
 func TestDamagedManifest(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.must(w.Primary)
-	m := w.backups(primaryKind)[0]
+	m := w.backups(PrimaryKind)[0]
 	path := filepath.Join(w.Dir, m.manifest())
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -193,7 +193,7 @@ func TestDamagedManifest(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(w.Dir, yesterday+manifestSuffix), []byte(broken), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if all, err := List(w.Dir, primaryKind); !errors.Is(err, ErrDamaged) || len(all) != 0 {
+		if all, err := List(w.Dir, PrimaryKind); !errors.Is(err, ErrDamaged) || len(all) != 0 {
 			t.Errorf("%s: %+v are listed, %v; want ErrDamaged", broken, all, err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestDamagedManifest(t *testing.T) {
 	if _, err := w.do(w.Primary, false); !errors.Is(err, ErrDamaged) {
 		t.Errorf("the error is %v, want ErrDamaged", err)
 	}
-	if all, err := List(w.Dir, primaryKind); !errors.Is(err, ErrDamaged) || len(all) != 1 {
+	if all, err := List(w.Dir, PrimaryKind); !errors.Is(err, ErrDamaged) || len(all) != 1 {
 		t.Errorf("%+v are listed, %v; want the new one and ErrDamaged", all, err)
 	}
 	if _, err := os.Stat(dump); err != nil {

@@ -17,7 +17,7 @@ import (
 
 // Manifest describes a dump.
 type Manifest struct {
-	// Kind is "primary" or "continuity".
+	// Kind is PrimaryKind or ContinuityKind.
 	Kind string `json:"kind"`
 	// File is the dump, in the folder of the manifest.
 	File   string `json:"file"`
@@ -46,7 +46,7 @@ func nameOf(kind string, at time.Time) string {
 	return kind + "-" + at.UTC().Format(stamp)
 }
 
-// List returns the manifests of a kind, "primary" or "continuity", that the folder holds, the newest first. Those that are
+// List returns the manifests of a kind that the folder holds, the newest first. Those that are
 // damaged are left out and named in the error, an ErrDamaged, beside which the others are returned.
 func List(dir, kind string) ([]Manifest, error) {
 	files, err := filesOf(dir, kind)

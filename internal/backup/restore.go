@@ -25,7 +25,7 @@ const maxName = 63
 // reads the dump.
 func (b *Backups) RestoreTest(ctx context.Context, r run.Run) error {
 	start := time.Now()
-	backups, err := List(b.Dir, primaryKind)
+	backups, err := List(b.Dir, PrimaryKind)
 	if err != nil {
 		return fmt.Errorf("test a restore: %w", err)
 	}

@@ -26,7 +26,7 @@ func TestRestoreTest(t *testing.T) {
 	// A run that died has left its scratch database.
 	w.exec(`create database ` + w.pool.Config().ConnConfig.Database + scratchSuffix)
 	result := w.must(w.RestoreTest)
-	if m := w.backups(primaryKind)[0]; result.Counters["tables"] != int64(len(m.Rows)) || result.Counters["rows"] < 2 {
+	if m := w.backups(PrimaryKind)[0]; result.Counters["tables"] != int64(len(m.Rows)) || result.Counters["rows"] < 2 {
 		t.Errorf("the report is %+v", result)
 	}
 	w.wantNoScratch()
@@ -72,7 +72,7 @@ func TestRestoreTestFindsFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, Options{})
 			w.must(w.Primary)
-			if err := tt.spoil(w, w.backups(primaryKind)[0]); err != nil {
+			if err := tt.spoil(w, w.backups(PrimaryKind)[0]); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.do(w.RestoreTest, false); !errors.Is(err, tt.want) {
@@ -109,7 +109,7 @@ func TestContinuity(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.must(w.Continuity)
-	m := w.backups(continuityKind)[0]
+	m := w.backups(ContinuityKind)[0]
 	if m.Rows["continuity_commands"] != 1 || m.Rows["continuity_epochs"] != 2 || len(m.Rows) != 7 {
 		t.Errorf("the rows are %v", m.Rows)
 	}
@@ -170,7 +170,7 @@ func TestContinuityWithoutHosted(t *testing.T) {
 func TestCancelledRestoreLeavesNoScratch(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.must(w.Primary)
-	m := w.backups(primaryKind)[0]
+	m := w.backups(PrimaryKind)[0]
 	tools, err := w.findPrograms(t.Context(), m.Server)
 	if err != nil {
 		t.Fatal(err)
