@@ -84,7 +84,7 @@ var settings = []setting{
 		text(func(c *config) *string { return &c.BackupDir })},
 	{"ROLLINGD_HOSTED_OWNER_URL", "HostedOwnerURL", "none", "the hosted Postgres as its owner, to dump it as well",
 		text(func(c *config) *string { return &c.HostedOwnerURL })},
-	{"TELEGRAM_BOT_TOKEN", "TelegramToken", "none", "from phase 6 on, people are told by a chat of Telegram",
+	{"TELEGRAM_BOT_TOKEN", "TelegramToken", "none", "people are told of what needs them by a chat of Telegram",
 		text(func(c *config) *string { return &c.TelegramToken })},
 	{"TELEGRAM_CHAT_ID", "TelegramChat", "none", "that chat",
 		text(func(c *config) *string { return &c.TelegramChat })},

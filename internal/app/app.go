@@ -140,6 +140,10 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	tell, err := a.startAlerts(ctx, metrics)
+	if err != nil {
+		return err
+	}
 	crews := crew.New(crew.Options{
 		Pool: pool,
 		Name: holder(),
@@ -157,7 +161,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	continuity, err := a.startContinuity(ctx, pool, couchdb, leases, metrics)
+	continuity, err := a.startContinuity(ctx, pool, couchdb, leases, metrics, tell)
 	if err != nil {
 		return err
 	}
@@ -167,7 +171,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Logger:    logger,
 		Metrics:   metrics,
 		NoCatchUp: opts.NoCatchUp,
-		Share:     crews.Share,
+		Share:     tell.ofDead(crews.Share),
 	}, slices.Concat(jobs(pool, rotator, drops, archiver), backups, continuity.purgeJobs(pool, opts.BackupDir))...)
 	if err != nil {
 		return err

@@ -59,7 +59,9 @@ func undelivered(ctx context.Context, db daydb.Querier, dayIDs []int64) (map[int
 
 // startContinuity returns the primary's half, nil if it is switched off. Direct
 // writes are closed until the hosted fence has been read.
-func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *couch.Client, leases *fence.Leases, metrics *prometheus.Registry) (*continuityPlane, error) {
+func (a *App) startContinuity(
+	ctx context.Context, pool *pgxpool.Pool, couchdb *couch.Client, leases *fence.Leases, metrics *prometheus.Registry, tell teller,
+) (*continuityPlane, error) {
 	opts := a.opts
 	if opts.ContinuityPhase == edge.Off {
 		return nil, nil
@@ -123,10 +125,6 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 	if err != nil {
 		return nil, err
 	}
-	tell, err := a.startAlerts(ctx, metrics)
-	if err != nil {
-		return nil, err
-	}
 	a.repeat(ctx, "heartbeat", beatEvery, nil, beat.RunOnce)
 	a.repeat(ctx, "drain", drainEvery, wake, func(ctx context.Context) error {
 		result, err := drainer.RunOnce(ctx)
@@ -137,7 +135,9 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 		if err == nil && result.Cutover != nil {
 			opts.Logger.InfoContext(ctx, "direct writes are open again", "epoch", result.Fence.Epoch, "accepted", result.Cutover.Accepted,
 				"applied", result.Cutover.Applied, "dead", result.Cutover.Dead, "sealed", result.Cutover.Sealed.Duration())
-			tell(ctx, alert.Message{Subject: "direct writes are open again", Text: proofOf(*result.Cutover)})
+			if opts.ContinuityPhase.Alerts() {
+				tell(ctx, alert.Message{Subject: "direct writes are open again", Text: proofOf(*result.Cutover)})
+			}
 		}
 		return err
 	})
@@ -175,20 +175,6 @@ func (a *App) startContinuity(ctx context.Context, pool *pgxpool.Pool, couchdb *
 func proofOf(c hosted.CutoverProof) string {
 	return fmt.Sprintf("Epoch %d. %d commands were accepted = %d applied + %d dead; the queue was sealed for %s.",
 		c.Fence.Epoch, c.Accepted, c.Applied, c.Dead, c.Sealed.Duration().Round(time.Millisecond))
-}
-
-// startAlerts returns what tells people, which is nobody before the last phase.
-func (a *App) startAlerts(ctx context.Context, metrics *prometheus.Registry) (func(context.Context, alert.Message), error) {
-	if !a.opts.ContinuityPhase.Alerts() {
-		return func(context.Context, alert.Message) {}, nil
-	}
-	senders, err := a.opts.Senders()
-	if err != nil {
-		return nil, err
-	}
-	alerts := alert.New(alert.Options{Origin: "primary of " + a.opts.Env, Senders: senders, Metrics: metrics, Logger: a.opts.Logger})
-	a.background(ctx, "alerts", alerts.Run)
-	return alerts.Tell, nil
 }
 
 // openHosted returns the transport to the hosted database. It connects to nothing

@@ -89,7 +89,8 @@ type Options struct {
 	SupabaseURL       string
 	SupabaseKey       string
 	HostedDatabaseURL string
-	// Receivers are told of cutovers and of what died.
+	// Receivers are told of databases that a night's run had to leave out, and
+	// from the last phase on of cutovers.
 	alert.Receivers
 	// BackupDir is the folder of the dumps; without one none are taken.
 	BackupDir string
@@ -182,6 +183,7 @@ func (o Options) validate() error {
 	want(o.DeviceRate >= 1 && o.DeviceRate <= mostDeviceRate, "DeviceRate", "want a number of requests per second from 1 to %d", mostDeviceRate)
 	_, err = o.backupJobs()
 	want(err == nil, "BackupDir", "%v", err)
+	o.Check(want)
 	o.validateContinuity(want)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
@@ -197,7 +199,6 @@ func (o Options) validateContinuity(want func(met bool, option, format string, a
 	if o.ContinuityPhase == edge.Off {
 		return
 	}
-	o.Check(want)
 	tokens := o.serviceTokens()
 	want(len(tokens) > 0 && !slices.ContainsFunc(tokens, func(t string) bool { return len(t) < leastServiceToken }), "ServiceTokens",
 		"want one or more random tokens of %d characters or more, separated by commas", leastServiceToken)
