@@ -45,6 +45,8 @@ type continuityPlane struct {
 	// handler serves /internal/.
 	handler http.Handler
 	admin   *api.Continuity
+	// outbox is that of the hosted database, nil as those of admin are.
+	outbox *hosted.Outbox
 }
 
 // undelivered is what the guard asks of the continuity plane.
@@ -100,6 +102,7 @@ func (a *App) startContinuity(
 		return nil, err
 	}
 	plane.admin.Queue, plane.admin.Fence, plane.admin.Nodes = hosted.NewQueue(transport), hosted.NewFence(transport), hosted.NewNodes(transport)
+	plane.outbox = hosted.NewOutbox(transport)
 
 	beat, err := publish.NewHeartbeat(publish.HeartbeatOptions{
 		Nodes:    plane.admin.Nodes,
@@ -153,7 +156,7 @@ func (a *App) startContinuity(
 		return plane, nil
 	}
 	publisher, err := publish.New(publish.Options{
-		Outbox:    hosted.NewOutbox(transport),
+		Outbox:    plane.outbox,
 		Snapshots: hosted.NewSnapshots(transport),
 		Primary:   authority,
 		Pool:      pool,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,23 +31,33 @@ func (p *continuityPlane) purgeJobs(pool *pgxpool.Pool, backupDir string) []cron
 	}
 	return []cron.Job{{
 		Name:        purgeName,
-		Description: "deletes from the hosted Postgres commands that were acked, and events that were delivered, before the oldest backup of the primary",
+		Description: "deletes from the hosted Postgres commands that were acked and events that were delivered before the oldest backup of the primary, and events that nobody takes",
 		Schedule:    purgeSchedule,
 		Run: func(ctx context.Context, r run.Run) error {
 			keep, err := keepSettled(ctx, pool, backupDir)
 			if err != nil {
 				return fmt.Errorf("how far backups go back: %w", err)
 			}
-			for !r.DryRun {
-				n, err := p.admin.Queue.Purge(ctx, keep)
-				if err != nil || n == 0 {
-					return err
-				}
-				r.Report.Add("purged", int64(n))
+			if r.DryRun {
+				return nil
 			}
-			return nil
+			return errors.Join(
+				untilNone(ctx, r, "purged", keep, p.admin.Queue.Purge),
+				untilNone(ctx, r, "unclaimed", keep, p.outbox.PurgeUnclaimed),
+			)
 		},
 	}}
+}
+
+// untilNone repeats a purge while it deletes any.
+func untilNone(ctx context.Context, r run.Run, counter string, keep time.Duration, purge func(context.Context, time.Duration) (int, error)) error {
+	for {
+		n, err := purge(ctx, keep)
+		if err != nil || n == 0 {
+			return err
+		}
+		r.Report.Add(counter, int64(n))
+	}
 }
 
 // keepSettled is how long what was settled is kept: the retention, or for longer

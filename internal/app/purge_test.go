@@ -57,11 +57,12 @@ func TestPurgeKeepsWhatABackupLacks(t *testing.T) {
 			}
 		}
 		var hostedSide asked
-		plane := &continuityPlane{admin: &api.Continuity{Queue: hosted.NewQueue(&hostedSide)}}
+		plane := &continuityPlane{admin: &api.Continuity{Queue: hosted.NewQueue(&hostedSide)}, outbox: hosted.NewOutbox(&hostedSide)}
 		if err := plane.purgeJobs(pool, dir)[0].Run(t.Context(), run.Run{Report: &run.Report{}}); err != nil {
 			t.Fatal(err)
 		}
-		if len(hostedSide.seconds) != 1 || hostedSide.seconds[0].(int64) < int64(c.least.Seconds()) {
+		// For what is settled, and for what nobody takes.
+		if len(hostedSide.seconds) != 2 || hostedSide.seconds[0].(int64) < int64(c.least.Seconds()) || hostedSide.seconds[1] != hostedSide.seconds[0] {
 			t.Errorf("%s: what is settled is kept for %v seconds, want %v", c.what, hostedSide.seconds, c.least.Seconds())
 		}
 	}
@@ -71,7 +72,7 @@ func TestPurgeKeepsWhatABackupLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var hostedSide asked
-	plane := &continuityPlane{admin: &api.Continuity{Queue: hosted.NewQueue(&hostedSide)}}
+	plane := &continuityPlane{admin: &api.Continuity{Queue: hosted.NewQueue(&hostedSide)}, outbox: hosted.NewOutbox(&hostedSide)}
 	if err := plane.purgeJobs(pool, dir)[0].Run(t.Context(), run.Run{Report: &run.Report{}}); err == nil || len(hostedSide.seconds) > 0 {
 		t.Errorf("with a damaged manifest it asked %v: %v", hostedSide.seconds, err)
 	}

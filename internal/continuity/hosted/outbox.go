@@ -97,3 +97,14 @@ func (o *Outbox) Fail(ctx context.Context, id uuid.UUID, token continuity.ClaimT
 	}, &event)
 	return event.Status, err
 }
+
+// PurgeUnclaimed deletes events that nobody has claimed since they were published so long ago, at least 14 days, and
+// returns how many. It deletes none while there is a sign of a subscriber. It deletes some thousand at a time: the caller
+// repeats it while it deletes any.
+func (o *Outbox) PurgeUnclaimed(ctx context.Context, olderThan time.Duration) (int, error) {
+	var purged struct{ Events int }
+	err := o.transport.Call(ctx, "continuity_purge_unclaimed", map[string]any{
+		"p_older_than_seconds": seconds(olderThan),
+	}, &purged)
+	return purged.Events, err
+}

@@ -222,3 +222,33 @@ func TestHeartbeat(t *testing.T) {
 		}
 	})
 }
+
+// TestUnclaimedEventsAreDeleted when nobody subscribes, and none for a subscriber
+// that was away for less than the retention.
+func TestUnclaimedEventsAreDeleted(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		const retention = 14 * 24 * time.Hour
+		purge := func() int { return must[int](w)(w.outbox.PurgeUnclaimed(t.Context(), retention)) }
+		for _, name := range []string{"old", "recent", "taken"} {
+			must[hosted.EventReceipt](w)(w.outbox.Publish(t.Context(), event(name, name)))
+		}
+		w.exec(`update continuity_outbox set published_at = now() - interval '15 days' where event_type in ('old', 'taken')`)
+		w.exec(`update continuity_outbox set status = 'delivered', settled_at = now() - interval '13 days', claimed_by = 'subscriber' where event_type = 'taken'`)
+		if n := purge(); n != 0 {
+			t.Errorf("%d events of a subscriber that was away for 13 days are purged", n)
+		}
+		w.exec(`update continuity_outbox set status = 'claimed', settled_at = null, claimed_until = now() where event_type = 'taken'`)
+		if n := purge(); n != 0 {
+			t.Errorf("%d events of a subscriber that holds one are purged", n)
+		}
+		w.exec(`update continuity_outbox set status = 'pending', claimed_until = null, attempts = 1 where event_type = 'taken'`)
+		if n := purge(); n != 1 {
+			t.Errorf("%d events are purged, want the old one", n)
+		}
+		if left := names(w.claimEvents()); !slices.Equal(left, []string{"recent", "taken"}) {
+			t.Errorf("what is left is %v", left)
+		}
+		_, err := w.outbox.PurgeUnclaimed(t.Context(), retention-time.Second)
+		w.wantErr(err, continuity.ErrInvalid)
+	})
+}
