@@ -275,7 +275,7 @@ SUPABASE_SERVICE_ROLE_KEY in place of the latter, and changes nothing.`,
 }
 
 func (c *cli) verifyHistory(ctx context.Context, settled, strict bool) (history.Report, error) {
-	pool, err := c.openNamed(ctx, databaseVariable)
+	pool, err := c.openNamed(ctx, databaseVariable, pg.Options{})
 	if err != nil {
 		return history.Report{}, err
 	}
@@ -289,7 +289,7 @@ func (c *cli) verifyHistory(ctx context.Context, settled, strict bool) (history.
 		defer rest.Close()
 		transport = rest
 	} else {
-		other, err := c.openNamed(ctx, hostedVariable)
+		other, err := c.openNamed(ctx, hostedVariable, pg.Options{TransactionPooler: true})
 		if err != nil {
 			return history.Report{}, err
 		}
@@ -306,12 +306,12 @@ func (c *cli) verifyHistory(ctx context.Context, settled, strict bool) (history.
 }
 
 // openNamed opens the Postgres that a variable names.
-func (c *cli) openNamed(ctx context.Context, variable string) (*pgxpool.Pool, error) {
+func (c *cli) openNamed(ctx context.Context, variable string, opts pg.Options) (*pgxpool.Pool, error) {
 	url := c.getenv(variable)
 	if url == "" {
 		return nil, usagef("%s: want postgres://user:password@host:port/database", variable)
 	}
-	pool, err := pg.Open(ctx, url, pg.Options{})
+	pool, err := pg.Open(ctx, url, opts)
 	if err != nil {
 		return nil, usagef("%s: %w", variable, err)
 	}

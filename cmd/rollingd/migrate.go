@@ -62,7 +62,7 @@ func (c *cli) migrate(
 	ctx context.Context, variable string, sets []pg.Migrations,
 	apply func(context.Context, *pgxpool.Pool, pg.Migrations) ([]pg.Migration, error),
 ) ([]pg.Migration, error) {
-	pool, err := c.openNamed(ctx, variable)
+	pool, err := c.openNamed(ctx, variable, pg.Options{})
 	if err != nil {
 		return nil, err
 	}
