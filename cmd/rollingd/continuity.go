@@ -185,7 +185,7 @@ func (c *cli) commandDecision(name, short, role string) *cobra.Command {
 		Args:    args("COMMAND"),
 	}
 	reached := reach(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, up to 500 characters (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, up to 256 bytes (required)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if reason == "" {
 			return usagef("say why with --reason")
@@ -211,7 +211,7 @@ role destroyer.`,
 		Args:    noArgs,
 	}
 	reached := reach(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, up to 500 characters (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, up to 256 bytes (required)")
 	cmd.Flags().Int64Var(&epoch, "epoch", 0, "the epoch to end (required)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if reason == "" || epoch < 1 {

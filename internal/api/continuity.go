@@ -72,17 +72,18 @@ func (a *API) getContinuity(c echo.Context) error {
 
 // hostedState is what the hosted database says, or why it does not.
 func (a *API) hostedState(ctx context.Context) map[string]any {
-	state, err := a.Continuity.Fence.State(ctx)
+	plane := a.Continuity
+	state, err := plane.Fence.State(ctx)
 	if err != nil {
-		return map[string]any{"error": err.Error()}
+		return a.noHostedState(ctx, err)
 	}
-	stats, err := a.Continuity.Queue.Stats(ctx)
+	stats, err := plane.Queue.Stats(ctx)
 	if err != nil {
-		return map[string]any{"error": err.Error()}
+		return a.noHostedState(ctx, err)
 	}
-	nodes, err := a.Continuity.Nodes.List(ctx)
+	nodes, err := plane.Nodes.List(ctx)
 	if err != nil {
-		return map[string]any{"error": err.Error()}
+		return a.noHostedState(ctx, err)
 	}
 	return map[string]any{
 		"fence":   state.Fence,
@@ -90,6 +91,11 @@ func (a *API) hostedState(ctx context.Context) map[string]any {
 		"seconds": state.InMode.Duration().Seconds(),
 		"nodes":   orEmpty(nodes),
 	}
+}
+
+func (a *API) noHostedState(ctx context.Context, err error) map[string]any {
+	a.Logger.WarnContext(ctx, "the hosted database does not answer", "error", err)
+	return map[string]any{"error": problemOf(err).Detail}
 }
 
 // listCommands lists what the queue holds, without payloads.
@@ -146,6 +152,9 @@ func (a *API) decideCommand(c echo.Context, how string,
 		return invalid("invalid_id", "commandId", "commandId must be a UUID")
 	}
 	reason, err := requiredReason(c)
+	if err == nil {
+		err = checkHostedReason(reason)
+	}
 	if err != nil {
 		return err
 	}
@@ -183,6 +192,9 @@ func (a *API) force(c echo.Context,
 		return invalid("epoch_required", "epoch", "name the epoch that is to end; GET /admin/continuity says which it is")
 	}
 	reason, err := reasonOf(given)
+	if err == nil {
+		err = checkHostedReason(reason)
+	}
 	if err != nil {
 		return err
 	}
@@ -193,6 +205,16 @@ func (a *API) force(c echo.Context,
 	}
 	a.Logger.WarnContext(ctx, "the fence was forced", "epoch", state.Epoch, "mode", state.Mode, "actor", actor)
 	return c.JSON(http.StatusOK, map[string]any{"fence": state.Fence})
+}
+
+// mostHostedReason is how many bytes of a reason the hosted database takes.
+const mostHostedReason = 256
+
+func checkHostedReason(reason string) error {
+	if len(reason) > mostHostedReason {
+		return invalid("invalid_reason", "reason", "the reason is longer than %d bytes", mostHostedReason)
+	}
+	return nil
 }
 
 // staleEpoch refuses what was meant for another epoch.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -75,6 +76,14 @@ func TestContinuityOverTheAPI(t *testing.T) {
 		t.Fatal(claims, err)
 	}
 	decide := "/admin/continuity/commands/" + id.String()
+	for path, body := range map[string]string{
+		decide + "/skip":                 `{"reason":"` + strings.Repeat("é", 129) + `"}`,
+		"/admin/continuity/force-direct": `{"epoch":2,"reason":"` + strings.Repeat("é", 129) + `"}`,
+	} {
+		if got := s.do("POST", path, destroyer, body); got.status != http.StatusBadRequest || codeOf(t, got) != "invalid_reason" {
+			t.Errorf("%s for a long reason: %d %s", path, got.status, got.body)
+		}
+	}
 	if got := s.do("POST", decide+"/skip", destroyer, `{"reason":"x"}`); got.status != http.StatusConflict {
 		t.Errorf("skip of what is not dead: %d %s", got.status, got.body)
 	}

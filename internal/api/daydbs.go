@@ -102,10 +102,10 @@ func (a *API) readCursor(c echo.Context, cursor string) (int64, error) {
 		return 0, refused
 	}
 	last, err := daydb.Load(c.Request().Context(), a.Pool, string(name))
-	if err != nil {
+	if errors.Is(err, daydb.ErrNotFound) {
 		return 0, refused
 	}
-	return last.ID, nil
+	return last.ID, err
 }
 
 // dbName returns the name in the path, which must be a day database's.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/archive"
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
@@ -113,11 +114,7 @@ func problemOf(err error) Problem {
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {
-			text := err
-			if errors.Is(k.err, pg.ErrUnavailable) {
-				text = k.err // The driver's text names hosts and users. It stays in the log.
-			}
-			p := titled(Problem{Status: k.status, Code: k.code, Field: k.field, Detail: text.Error() + "; " + k.advice})
+			p := titled(Problem{Status: k.status, Code: k.code, Field: k.field, Detail: textOf(err, k.err) + "; " + k.advice})
 			if errors.As(err, &running) {
 				p.RunID = running.RunID
 			}
@@ -132,6 +129,22 @@ func problemOf(err error) Problem {
 		return problemOf(translated)
 	}
 	return titled(Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an unexpected error; the server's log has it under this request's X-Request-Id"})
+}
+
+// textOf is what is said of an error that is one of those known. A driver's text
+// names hosts and users, and stays in the log.
+func textOf(err, sentinel error) string {
+	refused := (*hosted.Refusal)(nil)
+	switch sentinel {
+	case continuity.ErrUnavailable, continuity.ErrOutcomeUnknown:
+		if errors.As(err, &refused) {
+			return refused.Error()
+		}
+		return sentinel.Error()
+	case pg.ErrUnavailable, pg.ErrOutcomeUnknown:
+		return sentinel.Error()
+	}
+	return err.Error()
 }
 
 // isBusy reports whether Postgres gave up on waiting for another transaction.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/rollingd/rollingd/internal/archive"
+	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/daydb"
@@ -42,6 +43,9 @@ func TestProblems(t *testing.T) {
 		{fmt.Errorf("%w: %w", couch.ErrUnavailable, &net.OpError{Op: "dial", Err: errors.New("refused")}), http.StatusServiceUnavailable, "couchdb_unavailable"},
 		{&net.OpError{Op: "dial", Err: errors.New("secret")}, http.StatusServiceUnavailable, "postgres_unavailable"},
 		{fmt.Errorf("%w: %w", pg.ErrOutcomeUnknown, pg.ErrUnavailable), http.StatusServiceUnavailable, "outcome_unknown"},
+		{fmt.Errorf("%w: secret", pg.ErrOutcomeUnknown), http.StatusServiceUnavailable, "outcome_unknown"},
+		{fmt.Errorf("%w: secret", continuity.ErrUnavailable), http.StatusServiceUnavailable, "hosted_unavailable"},
+		{fmt.Errorf("%w: secret", continuity.ErrOutcomeUnknown), http.StatusServiceUnavailable, "outcome_unknown"},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
 		{&pgconn.PgError{Code: "55P03", Message: "secret"}, http.StatusServiceUnavailable, "busy"},
 		{errors.New("secret"), http.StatusInternalServerError, "internal"},
