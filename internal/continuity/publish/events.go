@@ -46,8 +46,10 @@ func (w *work) events(ctx context.Context, events []event) ([]event, error) {
 					w.blocked[a] = true
 				}
 				mu.Unlock()
-				if blocked {
+				if blocked && !w.wasBlocked[a] {
 					w.Logger.ErrorContext(ctx, "event refused", "event_id", e.EventID, "event_type", e.EventType, "error", err)
+				}
+				if blocked {
 					return nil
 				}
 				if err != nil {

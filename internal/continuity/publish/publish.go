@@ -68,6 +68,8 @@ type Publisher struct {
 	began   time.Time
 	// refreshed is when the lists were last published, after began; nil for never.
 	refreshed *time.Duration
+	// wasBlocked are the aggregates of which the last run had an event refused.
+	wasBlocked map[aggregate]bool
 }
 
 // New returns a publisher.
@@ -151,7 +153,7 @@ func (w *work) run(ctx context.Context) error {
 			return err
 		}
 	}
-	w.result.Blocked = len(w.blocked)
+	w.result.Blocked, w.wasBlocked = len(w.blocked), w.blocked
 	return w.refresh(ctx)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -288,8 +289,14 @@ func TestBlocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.publisher(nil)
+	var log strings.Builder
+	p.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	if r := w.run(p); r.Events != dayEvents-3 || r.Blocked != 1 {
 		t.Errorf("%+v", r)
+	}
+	w.run(p) // A second later.
+	if n := strings.Count(log.String(), "event refused"); n != 1 {
+		t.Errorf("it was said %d times:\n%s", n, &log)
 	}
 	w.exec(w.hosted, `delete from continuity_outbox where event_type = 'x'`)
 	w.run(p)
