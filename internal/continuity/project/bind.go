@@ -39,14 +39,14 @@ type item struct {
 	Method    *string
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	// Day is nil while the restaurant has no ACTIVE day.
+	// Day is nil for what left a sealed day while the restaurant has no ACTIVE one.
 	Day *day
 	// Origin is the sealed day in which it was before.
 	Origin daydb.Day
 }
 
 // bind reads the next items behind an id and binds each to a day, before it is
-// written there.
+// written there. Without an ACTIVE day it reads those alone that are in a day.
 func (s *shop) bind(ctx context.Context, k kind, after string) (items []item, err error) {
 	err = pg.WithTx(ctx, s.Pool, func(tx pgx.Tx) error {
 		if err := s.lease.Check(ctx, tx); err != nil {
@@ -56,7 +56,7 @@ func (s *shop) bind(ctx context.Context, k kind, after string) (items []item, er
 		if err != nil {
 			return err
 		}
-		if items, err = s.unprojected(ctx, tx, k, after); err != nil {
+		if items, err = s.unprojected(ctx, tx, k, after, active != nil); err != nil {
 			return err
 		}
 		for i := range items {
@@ -105,7 +105,7 @@ func (s *shop) active(ctx context.Context, tx pgx.Tx) (*day, error) {
 	return &d, nil
 }
 
-func (s *shop) unprojected(ctx context.Context, tx pgx.Tx, k kind, after string) ([]item, error) {
+func (s *shop) unprojected(ctx context.Context, tx pgx.Tx, k kind, after string, unbound bool) ([]item, error) {
 	rows, err := tx.Query(ctx, `
 		select
 		  a.`+k.id+`,
@@ -129,10 +129,11 @@ func (s *shop) unprojected(ctx context.Context, tx pgx.Tx, k kind, after string)
 		where (a.company_id, a.restaurant_id) = (@company, @restaurant)
 		  and a.projected_version < a.version
 		  and a.`+k.id+` > @after
+		  and (@unbound or a.day_database_id is not null)
 		order by a.`+k.id+`
 		limit @limit
 		for update of a`,
-		pgx.NamedArgs{"company": s.CompanyID, "restaurant": s.RestaurantID, "after": after, "limit": batch})
+		pgx.NamedArgs{"company": s.CompanyID, "restaurant": s.RestaurantID, "after": after, "unbound": unbound, "limit": batch})
 	if err != nil {
 		return nil, err
 	}

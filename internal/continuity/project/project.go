@@ -131,10 +131,20 @@ type work struct {
 }
 
 func (w *work) run(ctx context.Context) error {
+	// What is in no day, of a restaurant that has no ACTIVE one, may be years of
+	// orders. It is counted, and not touched.
 	rows, err := w.Pool.Query(ctx, `
-		select company_id, restaurant_id from orders where projected_version < version
+		select company_id, restaurant_id
+		from day_databases d
+		where state = 'ACTIVE'
+		  and (exists (select from orders o
+		               where (o.company_id, o.restaurant_id) = (d.company_id, d.restaurant_id) and o.projected_version < o.version)
+		    or exists (select from payments p
+		               where (p.company_id, p.restaurant_id) = (d.company_id, d.restaurant_id) and p.projected_version < p.version))
 		union
-		select company_id, restaurant_id from payments where projected_version < version`)
+		select company_id, restaurant_id from orders where projected_version < version and day_database_id is not null
+		union
+		select company_id, restaurant_id from payments where projected_version < version and day_database_id is not null`)
 	if err != nil {
 		return fmt.Errorf("list restaurants: %w", pg.Translate(err))
 	}
@@ -156,7 +166,26 @@ func (w *work) run(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait() // The errors stand in errs.
-	return errors.Join(errs...)
+	unbound, err := w.unbound(ctx)
+	w.result.Waiting += unbound
+	return errors.Join(append(errs, err)...)
+}
+
+// mostCounted bounds what is counted of orders, and of payments, that no day can
+// take: more of them say no more.
+const mostCounted = 10_000
+
+// unbound counts what is in no day after a run.
+func (w *work) unbound(ctx context.Context) (n int, err error) {
+	err = w.Pool.QueryRow(ctx, `
+		select (select count(*) from (
+		          select from orders where projected_version < version and day_database_id is null limit $1) o)
+		     + (select count(*) from (
+		          select from payments where projected_version < version and day_database_id is null limit $1) p)`, mostCounted).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count what is in no day: %w", pg.Translate(err))
+	}
+	return n, nil
 }
 
 func (w *work) restaurant(ctx context.Context, r daydb.Restaurant) error {

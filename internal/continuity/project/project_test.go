@@ -200,6 +200,32 @@ func TestOthersGoOn(t *testing.T) {
 	w.expect(w.name(north, yesterday), "order:o1", "status paid")
 }
 
+// TestNoDay has a restaurant that has no day databases, and may have years of
+// orders: none of them is touched with every run, and they appear in its first
+// day.
+func TestNoDay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(south, "order.create", "s1", `{"total":1}`)
+	w.apply(south, "order.create", "s2", `{"total":1}`)
+	for range 2 {
+		if r := w.run(); r.Written != 0 || r.Waiting != 2 {
+			t.Errorf("%+v", r)
+		}
+	}
+	var touched int
+	if err := w.pool.QueryRow(t.Context(), `select count(*) from orders where xmax <> 0`).Scan(&touched); err != nil {
+		t.Fatal(err)
+	}
+	if touched != 0 {
+		t.Errorf("%d orders were locked that can be written nowhere", touched)
+	}
+	w.day(south, today, daydb.Active)
+	if r := w.run(); r.Written != 2 || r.Waiting != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestPaused has a projector stop before a write, past its lease, while another
 // writes a later version: the earlier one changes nothing.
 func TestPaused(t *testing.T) {
