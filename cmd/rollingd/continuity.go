@@ -3,21 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/rollingd/rollingd/internal/continuity"
-	"github.com/rollingd/rollingd/internal/continuity/history"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/continuity/primary"
-	"github.com/rollingd/rollingd/internal/pg"
 )
 
 func (c *cli) continuityCommand() *cobra.Command {
@@ -144,22 +140,22 @@ Needs the role viewer.`,
 		if err != nil {
 			return err
 		}
-		answer, err := api.get(cmd.Context(), map[string]string{"status": "dead", "limit": "1000"}, "continuity", "commands")
+		all, err := listDead(cmd.Context(), api)
 		if err != nil {
 			return err
 		}
 		if reached.json {
-			return c.printJSON(answer)
+			list, err := json.Marshal(map[string]any{"commands": append([]hosted.QueuedCommand{}, all...)})
+			if err != nil {
+				return err
+			}
+			return c.printJSON(list)
 		}
-		var page struct{ Commands []hosted.QueuedCommand }
-		if err := decode(answer, &page); err != nil {
-			return err
-		}
-		if len(page.Commands) == 0 {
+		if len(all) == 0 {
 			_, err := fmt.Fprintln(c.out, "no dead command")
 			return err
 		}
-		for _, d := range page.Commands {
+		for _, d := range all {
 			decided := ""
 			if d.SkippedBy != nil {
 				decided = ", skipped by " + *d.SkippedBy
@@ -173,6 +169,29 @@ Needs the role viewer.`,
 		return nil
 	}
 	return cmd
+}
+
+// listDead asks for page after page: commands that a person has decided about
+// stay dead, and stand before the new ones.
+func listDead(ctx context.Context, api *client) ([]hosted.QueuedCommand, error) {
+	const most = 1000
+	query := map[string]string{"status": "dead", "limit": strconv.Itoa(most)}
+	var all []hosted.QueuedCommand
+	for {
+		answer, err := api.get(ctx, query, "continuity", "commands")
+		if err != nil {
+			return nil, err
+		}
+		var page struct{ Commands []hosted.QueuedCommand }
+		if err := decode(answer, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Commands...)
+		if len(page.Commands) < most {
+			return all, nil
+		}
+		query["after"] = strconv.FormatInt(int64(page.Commands[most-1].Sequence), 10)
+	}
 }
 
 func (c *cli) commandDecision(name, short, role string) *cobra.Command {
@@ -232,103 +251,4 @@ func (c *cli) postContinuity(ctx context.Context, reached *access, body any, pat
 		return err
 	}
 	return c.printJSON(answer)
-}
-
-func (c *cli) verifyHistoryCommand() *cobra.Command {
-	var asJSON, settled, strict bool
-	cmd := &cobra.Command{
-		Use:   "verify-history",
-		Short: "Check the books of the continuity plane against each other",
-		Long: `Read the hosted database and the primary's, and check what was promised: every accepted key has
-exactly one effect or one dead row with a reason, the commands of an aggregate were applied in the
-order of the queue, epochs rise in both logs, and the two gates were never open together. Exits
-with 1 if not.
-
-It reads ` + databaseVariable + ` and ` + hostedVariable + `, or SUPABASE_URL and
-SUPABASE_SERVICE_ROLE_KEY in place of the latter, and changes nothing.`,
-		Example: `  rollingd verify-history
-  rollingd verify-history --settled --json`,
-		Args: noArgs,
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
-	cmd.Flags().BoolVar(&settled, "settled", false, "nothing is at work: a command that is neither acked nor dead is a violation")
-	cmd.Flags().BoolVar(&strict, "strict", false, "the primary runs under the policy strict")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := c.verifyHistory(cmd.Context(), settled, strict)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			text, err := json.Marshal(report)
-			if err != nil {
-				return err
-			}
-			err = c.printJSON(text)
-			if err == nil && !report.OK() {
-				err = errQuiet
-			}
-			return err
-		}
-		return c.printHistory(report)
-	}
-	return cmd
-}
-
-func (c *cli) verifyHistory(ctx context.Context, settled, strict bool) (history.Report, error) {
-	pool, err := c.openNamed(ctx, databaseVariable, pg.Options{})
-	if err != nil {
-		return history.Report{}, err
-	}
-	defer pool.Close()
-	var transport hosted.Transport
-	if url := c.getenv("SUPABASE_URL"); url != "" {
-		rest, err := hosted.NewPostgREST(url, c.getenv("SUPABASE_SERVICE_ROLE_KEY"))
-		if err != nil {
-			return history.Report{}, usagef("SUPABASE_URL: %w", err)
-		}
-		defer rest.Close()
-		transport = rest
-	} else {
-		other, err := c.openNamed(ctx, hostedVariable, pg.Options{TransactionPooler: true})
-		if err != nil {
-			return history.Report{}, err
-		}
-		defer other.Close()
-		transport = hosted.NewPostgres(other)
-	}
-	return history.Verify(ctx, history.Options{
-		Queue:   hosted.NewQueue(transport),
-		Fence:   hosted.NewFence(transport),
-		Primary: pool,
-		Settled: settled,
-		Strict:  strict,
-	})
-}
-
-// openNamed opens the Postgres that a variable names.
-func (c *cli) openNamed(ctx context.Context, variable string, opts pg.Options) (*pgxpool.Pool, error) {
-	url := c.getenv(variable)
-	if url == "" {
-		return nil, usagef("%s: want postgres://user:password@host:port/database", variable)
-	}
-	pool, err := pg.Open(ctx, url, opts)
-	if err != nil {
-		return nil, usagef("%s: %w", variable, err)
-	}
-	return pool, nil
-}
-
-func (c *cli) printHistory(r history.Report) error {
-	fmt.Fprintf(c.out, "%d commands accepted: %d acked, %d dead, %d open. %d effects: %d drained, %d direct. Epoch %d.\n",
-		r.Accepted, r.Acked, r.Dead, r.Open, r.Drained+r.Direct, r.Drained, r.Direct, r.Epoch)
-	for title, findings := range map[string][]history.Finding{"WARNING": r.Warnings, "VIOLATION": r.Violations} {
-		for _, f := range findings {
-			fmt.Fprintf(c.out, "%s %s: %s (command %s)\n", title, f.Code, f.Detail, f.CommandID)
-		}
-	}
-	if !r.OK() {
-		return errors.New(strconv.Itoa(len(r.Violations)) + " promises were broken")
-	}
-	_, err := fmt.Fprintln(c.out, "Every promise was kept.")
-	return err
 }

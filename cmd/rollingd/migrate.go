@@ -78,6 +78,19 @@ func (c *cli) migrate(
 	return all, nil
 }
 
+// openNamed opens the Postgres that a variable names.
+func (c *cli) openNamed(ctx context.Context, variable string, opts pg.Options) (*pgxpool.Pool, error) {
+	url := c.getenv(variable)
+	if url == "" {
+		return nil, usagef("%s: want postgres://user:password@host:port/database", variable)
+	}
+	pool, err := pg.Open(ctx, url, opts)
+	if err != nil {
+		return nil, usagef("%s: %w", variable, err)
+	}
+	return pool, nil
+}
+
 func (c *cli) printMigrations(all []pg.Migration) error {
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "MIGRATION\tAPPLIED")
