@@ -91,7 +91,14 @@ func (a *App) startContinuity(
 	plane := &continuityPlane{handler: handler, admin: &api.Continuity{Phase: int(opts.ContinuityPhase), Primary: authority}}
 	if !opts.ContinuityPhase.Hosted() {
 		// There is no fence to be read, and no queue that could be open.
-		_, err := authority.Reopen(ctx)
+		if _, err := authority.Reopen(ctx); err != nil {
+			return nil, err
+		}
+		local, err := authority.State(ctx)
+		if err == nil && !local.Direct(authority.Policy()) {
+			opts.Logger.WarnContext(ctx, "direct writes are refused, and in this phase nobody will open them",
+				"phase", int(opts.ContinuityPhase), "policy", authority.Policy(), "epoch", local.Epoch, "mode", local.Mode)
+		}
 		return plane, err
 	}
 	if err := authority.Close(ctx, "the process has started"); err != nil {
