@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,6 +55,8 @@ func (p *Proxy) takeReport(w *recorder, r *http.Request) {
 		return
 	}
 	defer done()
+	start := time.Now()
+	_ = http.NewResponseController(w).SetReadDeadline(start.Add(p.WriteLimit))
 	said, refused := readReport(w, r)
 	if refused != nil {
 		p.refuse(w, r, refused)
@@ -95,7 +99,11 @@ func readReport(w http.ResponseWriter, r *http.Request) (report, *refusal) {
 	var said report
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReport))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&said); err != nil || dec.More() {
+	err := dec.Decode(&said)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return report{}, &refusal{status: http.StatusRequestTimeout, Error: "timeout", Reason: "the request took longer than it may", Code: refusedTimeout}
+	}
+	if err != nil || dec.More() {
 		return report{}, badRequest(refusedReport, `send {"sequence": 7, "unsynced": {"20261130": 3}}`)
 	}
 	if said.Sequence < 1 || len(said.Unsynced) > maxReportDays {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -108,5 +109,19 @@ func TestReport(t *testing.T) {
 	}
 	if held := s.held(draining); held["bar"] != 2 {
 		t.Errorf("held after what was refused: %v", held)
+	}
+}
+
+// TestReportsEndAtTheirLimit, too.
+func TestReportsEndAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, shopOptions{limit: time.Second})
+	conn := s.dial("PUT "+ReportPath+" HTTP/1.1\r\nContent-Length: 100", s.token(north, "till-1"))
+	if err := conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || res.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("%+v, %v; want 408", res, err)
 	}
 }
