@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollingd/rollingd/internal/api"
-	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/drain"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
@@ -136,21 +134,7 @@ func (a *App) startContinuity(
 		return nil, err
 	}
 	a.repeat(ctx, "heartbeat", beatEvery, nil, beat.RunOnce)
-	a.repeat(ctx, "drain", drainEvery, wake, func(ctx context.Context) error {
-		result, err := drainer.RunOnce(ctx)
-		if err == nil && !result.Idle() {
-			opts.Logger.InfoContext(ctx, "queue drained", "epoch", result.Fence.Epoch, "mode", result.Fence.Mode, "applied", result.Applied,
-				"deduplicated", result.Deduplicated, "failed", result.Failed, "dead", result.Dead, "waiting_for", result.WaitingFor)
-		}
-		if err == nil && result.Cutover != nil {
-			opts.Logger.InfoContext(ctx, "direct writes are open again", "epoch", result.Fence.Epoch, "accepted", result.Cutover.Accepted,
-				"applied", result.Cutover.Applied, "dead", result.Cutover.Dead, "sealed", result.Cutover.Sealed.Duration())
-			if opts.ContinuityPhase.Alerts() {
-				tell(ctx, alert.Message{Subject: "direct writes are open again", Text: proofOf(*result.Cutover)})
-			}
-		}
-		return err
-	})
+	a.repeat(ctx, "drain", drainEvery, wake, a.drainOnce(drainer, tell))
 	projector, err := project.New(project.Options{Pool: pool, Couch: couchdb, Leases: leases, Metrics: metrics, Logger: opts.Logger})
 	if err != nil {
 		return nil, err
@@ -179,12 +163,6 @@ func (a *App) startContinuity(
 		return err
 	})
 	return plane, nil
-}
-
-// proofOf says a cutover in words.
-func proofOf(c hosted.CutoverProof) string {
-	return fmt.Sprintf("Epoch %d. %d commands were accepted = %d applied + %d dead; the queue was sealed for %s.",
-		c.Fence.Epoch, c.Accepted, c.Applied, c.Dead, c.Sealed.Duration().Round(time.Millisecond))
 }
 
 // openHosted returns the transport to the hosted database. It connects to nothing

@@ -9,6 +9,8 @@ import (
 
 	"github.com/rollingd/rollingd/internal/app"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
+	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
 
 // TestPhaseWithoutAFence says at the start when direct writes will stay refused:
@@ -40,4 +42,52 @@ func TestPhaseWithoutAFence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatFailbackWaitsFor is in the log although there is nothing to drain.
+func TestWhatFailbackWaitsFor(t *testing.T) {
+	t.Parallel()
+	opts := options(t)
+	opts.HostedDatabaseURL = pgtest.HostedDSN(t)
+	fence := hosted.NewFence(hosted.NewPostgres(pgtest.Open(t, opts.HostedDatabaseURL)))
+	if _, err := fence.ForceQueue(t.Context(), 1, "test", "nobody reaches the primary"); err != nil {
+		t.Fatal(err)
+	}
+	said := make(lines, 1000)
+	opts.ContinuityPhase = edge.Route
+	opts.ServiceTokens = "service-token-0123456789"
+	opts.Logger = slog.New(slog.NewTextHandler(said, nil))
+	a, err := app.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := a.Stop(ctx); err != nil {
+			t.Error("stop: ", err)
+		}
+	})
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case line := <-said:
+			if strings.Contains(line, "waiting_for=reach") {
+				return
+			}
+		case <-timeout:
+			t.Fatal("nobody says that no edge reaches the primary")
+		}
+	}
+}
+
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
 }
