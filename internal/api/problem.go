@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -131,17 +132,17 @@ func problemOf(err error) Problem {
 	return titled(Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an unexpected error; the server's log has it under this request's X-Request-Id"})
 }
 
+// byDriver are errors whose texts may hold a driver's.
+var byDriver = []error{pg.ErrUnavailable, pg.ErrOutcomeUnknown, continuity.ErrUnavailable, continuity.ErrOutcomeUnknown}
+
 // textOf is what is said of an error that is one of those known. A driver's text
-// names hosts and users, and stays in the log.
+// names hosts and users, and stays in the log; what the hosted database itself
+// has answered does not.
 func textOf(err, sentinel error) string {
-	refused := (*hosted.Refusal)(nil)
-	switch sentinel {
-	case continuity.ErrUnavailable, continuity.ErrOutcomeUnknown:
-		if errors.As(err, &refused) {
-			return refused.Error()
-		}
-		return sentinel.Error()
-	case pg.ErrUnavailable, pg.ErrOutcomeUnknown:
+	if refused := (*hosted.Refusal)(nil); errors.As(err, &refused) {
+		return refused.Error()
+	}
+	if slices.ContainsFunc(byDriver, func(hidden error) bool { return errors.Is(sentinel, hidden) }) {
 		return sentinel.Error()
 	}
 	return err.Error()
