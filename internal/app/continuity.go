@@ -43,8 +43,10 @@ type continuityPlane struct {
 	// handler serves /internal/.
 	handler http.Handler
 	admin   *api.Continuity
-	// outbox is that of the hosted database, nil as those of admin are.
-	outbox *hosted.Outbox
+	// outbox and snapshots are those of the hosted database, nil as those of admin
+	// are.
+	outbox    *hosted.Outbox
+	snapshots *hosted.Snapshots
 }
 
 // undelivered is what the guard asks of the continuity plane.
@@ -107,7 +109,7 @@ func (a *App) startContinuity(
 		return nil, err
 	}
 	plane.admin.Queue, plane.admin.Fence, plane.admin.Nodes = hosted.NewQueue(transport), hosted.NewFence(transport), hosted.NewNodes(transport)
-	plane.outbox = hosted.NewOutbox(transport)
+	plane.outbox, plane.snapshots = hosted.NewOutbox(transport), hosted.NewSnapshots(transport)
 
 	beat, err := publish.NewHeartbeat(publish.HeartbeatOptions{
 		Nodes:    plane.admin.Nodes,
@@ -148,7 +150,7 @@ func (a *App) startContinuity(
 	}
 	publisher, err := publish.New(publish.Options{
 		Outbox:    plane.outbox,
-		Snapshots: hosted.NewSnapshots(transport),
+		Snapshots: plane.snapshots,
 		Primary:   authority,
 		Pool:      pool,
 		Leases:    leases,

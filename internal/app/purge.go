@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollingd/rollingd/internal/backup"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/cron"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/run"
@@ -31,7 +32,7 @@ func (p *continuityPlane) purgeJobs(pool *pgxpool.Pool, backupDir string) []cron
 	}
 	return []cron.Job{{
 		Name:        purgeName,
-		Description: "deletes from the hosted Postgres commands that were acked and events that were delivered before the oldest backup of the primary, and events that nobody takes",
+		Description: "deletes from the hosted Postgres commands that were acked and events that were delivered before the oldest backup of the primary, and events that nobody takes and snapshots of orders and payments that are as old",
 		Schedule:    purgeSchedule,
 		Run: func(ctx context.Context, r run.Run) error {
 			keep, err := keepSettled(ctx, pool, backupDir)
@@ -44,9 +45,18 @@ func (p *continuityPlane) purgeJobs(pool *pgxpool.Pool, backupDir string) []cron
 			return errors.Join(
 				untilNone(ctx, r, "purged", keep, p.admin.Queue.Purge),
 				untilNone(ctx, r, "unclaimed", keep, p.outbox.PurgeUnclaimed),
+				untilNone(ctx, r, "snapshots", keep, p.snapshotsOf(primary.OrderKey(""))),
+				untilNone(ctx, r, "snapshots", keep, p.snapshotsOf(primary.PaymentKey(""))),
 			)
 		},
 	}}
+}
+
+// snapshotsOf purges the snapshots whose keys begin so.
+func (p *continuityPlane) snapshotsOf(prefix string) func(context.Context, time.Duration) (int, error) {
+	return func(ctx context.Context, keep time.Duration) (int, error) {
+		return p.snapshots.Purge(ctx, prefix, keep)
+	}
 }
 
 // untilNone repeats a purge while it deletes any.

@@ -113,7 +113,7 @@ func TestCallableFunctions(t *testing.T) {
 		"ack_command", "ack_commands", "ack_event", "begin_catchup", "claim_commands", "claim_events", "configure_fence",
 		"cutover", "enqueue", "enqueue_commands", "extend_claim", "fail_command", "fail_event", "fence_state", "find_command", "force_direct",
 		"force_queue", "heartbeat", "list_commands", "list_epochs", "list_nodes", "open_epoch", "publish_event",
-		"purge_acked", "purge_unclaimed", "put_snapshot", "queue_stats", "read_snapshot", "reconcile_epoch", "redrive", "release_expired",
+		"purge_acked", "purge_snapshots", "purge_unclaimed", "put_snapshot", "queue_stats", "read_snapshot", "reconcile_epoch", "redrive", "release_expired",
 		"reopen", "seal", "skip", "snooze_command", "unseal",
 	}
 	for i := range want {

@@ -59,3 +59,14 @@ func (s *Snapshots) Read(ctx context.Context, key string) (Snapshot, error) {
 	}
 	return *snapshot, nil
 }
+
+// Purge deletes snapshots whose key begins with the prefix and that were published so long ago, at least 14 days, and
+// returns how many. It deletes some thousand at a time: the caller repeats it while it deletes any.
+func (s *Snapshots) Purge(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
+	var purged struct{ Snapshots int }
+	err := s.transport.Call(ctx, "continuity_purge_snapshots", map[string]any{
+		"p_prefix":             prefix,
+		"p_older_than_seconds": seconds(olderThan),
+	}, &purged)
+	return purged.Snapshots, err
+}
