@@ -68,7 +68,8 @@ type Options struct {
 	Version    string
 	Tokens     Tokens
 	Pool       *pgxpool.Pool
-	Migrations pg.Migrations
+	// Migrations are those that the primary's Postgres has to have.
+	Migrations []pg.Migrations
 	Couch      CouchDB
 	Crons      Crons
 	Guard      Guard

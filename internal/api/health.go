@@ -79,15 +79,17 @@ func (a *API) readyz(c echo.Context) error {
 
 // checkMigrations also is the check that Postgres answers.
 func (a *API) checkMigrations(ctx context.Context) check {
-	current, err := pg.Current(ctx, a.Pool, a.Migrations)
-	switch {
-	case errors.Is(err, pg.ErrNewerSchema):
-		return fail("postgres", "start the newer rollingd", "%v", err)
-	case err != nil:
-		a.Logger.WarnContext(ctx, "postgres does not answer", "error", err)
-		return fail("postgres", "see whether Postgres runs, and ROLLINGD_DATABASE_URL", "Postgres does not answer")
-	case !current:
-		return fail("postgres", "run `rollingd migrate`", "migrations are pending")
+	for _, set := range a.Migrations {
+		current, err := pg.Current(ctx, a.Pool, set)
+		switch {
+		case errors.Is(err, pg.ErrNewerSchema):
+			return fail("postgres", "start the newer rollingd", "%v", err)
+		case err != nil:
+			a.Logger.WarnContext(ctx, "postgres does not answer", "error", err)
+			return fail("postgres", "see whether Postgres runs, and ROLLINGD_DATABASE_URL", "Postgres does not answer")
+		case !current:
+			return fail("postgres", "run `rollingd migrate`", "migrations are pending")
+		}
 	}
 	return ok("postgres", "answers, and its migrations are current")
 }

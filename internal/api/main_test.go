@@ -24,6 +24,7 @@ import (
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/guard"
+	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 	"github.com/rollingd/rollingd/internal/run"
 	"github.com/rollingd/rollingd/migrations"
@@ -88,7 +89,7 @@ func newSite(t *testing.T) *site {
 		Version:    "test",
 		Tokens:     tokens,
 		Pool:       s.pool,
-		Migrations: migrations.Primary(),
+		Migrations: []pg.Migrations{migrations.Primary()},
 		Couch:      s.couch,
 		Crons:      crons,
 		Guard:      guard.New(guard.Options{Pool: s.pool, Couch: s.couch, Leases: leases, Log: quiet, Env: s.env, TTLDays: 30, Silence: time.Hour}),

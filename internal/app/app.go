@@ -84,7 +84,8 @@ func (a *App) Start(ctx context.Context) (err error) {
 	a.onStop("postgres", func(ctx context.Context) error { return within(ctx, pool.Close) })
 
 	// The queue of the continuity plane is this database's, too, for the units of runs.
-	for _, set := range []pg.Migrations{migrations.Primary(), migrations.Hosted()} {
+	schema := []pg.Migrations{migrations.Primary(), migrations.Hosted()}
+	for _, set := range schema {
 		applied, err := pg.Migrate(ctx, pool, set)
 		if err != nil {
 			return fmt.Errorf("migrate: %w", err)
@@ -181,7 +182,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Version:    opts.Version,
 		Tokens:     tokens,
 		Pool:       pool,
-		Migrations: migrations.Primary(),
+		Migrations: schema,
 		Couch:      couchdb,
 		Crons:      crons,
 		Guard:      drops,
