@@ -65,9 +65,9 @@ type Options struct {
 	// Env is the prefix of all database names.
 	Env string
 	// Version of the program, for people.
-	Version    string
-	Tokens     Tokens
-	Pool       *pgxpool.Pool
+	Version string
+	Tokens  Tokens
+	Pool    *pgxpool.Pool
 	// Migrations are those that the primary's Postgres has to have.
 	Migrations []pg.Migrations
 	Couch      CouchDB
