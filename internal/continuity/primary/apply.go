@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -156,6 +157,11 @@ func (p *Primary) apply(ctx context.Context, tx pgx.Tx, a arrival) (Outcome, err
 		}
 		return out, err
 	}
+	if len(w.payload) > contracts.MaxCommandPayloadBytes {
+		// The queue measures it so, too: what one way takes, the other does not refuse.
+		return Outcome{}, fmt.Errorf("%w: %d bytes with each number written out and a space behind each comma and colon, at most %d",
+			continuity.ErrPayloadTooLarge, len(w.payload), contracts.MaxCommandPayloadBytes)
+	}
 	if err := p.admit(w.state, a); err != nil {
 		return Outcome{}, err
 	}
@@ -211,9 +217,10 @@ func (p *Primary) look(ctx context.Context, tx pgx.Tx, a arrival) (world, error)
 		a.CommandType, a.AggregateType, a.AggregateID, string(a.Payload),
 	).QueryRow(func(row pgx.Row) error { return row.Scan(&w.payload, &w.hash) })
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		switch pg.Code(err) {
-		case "22P02", "22P05", "22021", "54001": // no JSON, NUL, no UTF-8, nested too deeply
-			return world{}, fmt.Errorf("%w: the payload is no JSON that Postgres takes", continuity.ErrInvalid)
+		if code := pg.Code(err); strings.HasPrefix(code, "22") || code == "54001" {
+			// No JSON, a NUL, half a character, no UTF-8, a number beyond numeric; nested too
+			// deeply. Only what came with the command can be wrong in these statements.
+			return world{}, fmt.Errorf("%w: it holds what Postgres cannot keep", continuity.ErrInvalid)
 		}
 		return world{}, err
 	}

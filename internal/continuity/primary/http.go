@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -175,6 +176,15 @@ func readCommand(w http.ResponseWriter, r *http.Request) (continuity.Command, co
 	}
 	if err := dec.Decode(&body); err != nil {
 		return invalid("the body: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return invalid("something follows the command in the body")
+	}
+	for _, name := range []string{body.IdempotencyKey, body.CommandType, body.AggregateType, body.AggregateID} {
+		if strings.ContainsRune(name, utf8.RuneError) {
+			// This is what half a character becomes: two such keys would be one.
+			return invalid("a name that is not whole characters")
+		}
 	}
 	if body.CommandID != nil && *body.CommandID != id {
 		return invalid("%s is not the command's id", HeaderCommandID)

@@ -70,6 +70,9 @@ func recordPayment(ctx context.Context, tx pgx.Tx, c command) (effect, error) {
 	if _, ok := paymentMoves[body.Status]; !ok {
 		return effect{}, fmt.Errorf("%w: %q is no status of a payment", continuity.ErrInvalid, body.Status)
 	}
+	if body.OrderID != nil && len(*body.OrderID) > maxAggregateID {
+		return effect{}, fmt.Errorf("%w: orderId has up to %d bytes", continuity.ErrInvalid, maxAggregateID)
+	}
 	p := payment{
 		tenant: body.tenant, id: c.AggregateID, orderID: body.OrderID, status: body.Status,
 		amount: body.Amount, method: body.Method, details: c.payload,
