@@ -143,8 +143,8 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // RunOnce looks once.
-func (w *Watch) RunOnce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+func (w *Watch) RunOnce(parent context.Context) {
+	ctx, cancel := context.WithTimeout(parent, watchTimeout)
 	defer cancel()
 	w.opts.Router.Observe(ctx)
 	if err := w.opts.Router.Refresh(ctx); err != nil {
@@ -156,7 +156,7 @@ func (w *Watch) RunOnce(ctx context.Context) {
 	}
 	stats, err := w.opts.Hosted.Stats(ctx)
 	switch {
-	case ctx.Err() != nil && err != nil:
+	case parent.Err() != nil: // The watch is stopped, which says nothing.
 	case err != nil:
 		w.failed(ctx, err)
 	default:

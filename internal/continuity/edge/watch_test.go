@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/breaker"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
+	"github.com/rollingd/rollingd/internal/continuity/router"
 )
 
 // told keeps what people would hear.
@@ -117,6 +119,47 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%q is not in\n%s", part, summary)
 		}
 	}
+}
+
+// hanging is a hosted database that takes connections and does not answer.
+type hanging struct{}
+
+func (hanging) Stats(ctx context.Context) (edge.Stats, error) {
+	<-ctx.Done()
+	return edge.Stats{}, ctx.Err()
+}
+
+func (hanging) Beat(ctx context.Context, _ contracts.ReplicationMode) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestHostedHangs: people hear of it, and not of a watch that is stopped.
+func TestHostedHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rt := router.New(router.Options{PassThrough: true})
+		defer rt.Close()
+		alerts := &told{}
+		watch := edge.NewWatch(edge.WatchOptions{
+			Phase: edge.Everything, Router: rt, Hosted: hanging{}, Alerts: alerts,
+			Transitions: edge.NewTransitions(), Metrics: prometheus.NewRegistry(), Logger: discard,
+		})
+		stopped, stop := context.WithCancelCause(t.Context())
+		stop(errors.New("stopped"))
+		for range 10 {
+			watch.RunOnce(stopped)
+		}
+		if got := alerts.conditions(); got != "" {
+			t.Errorf("stopped: %q", got)
+		}
+		for i, want := range []string{"", "", "hosted_unreachable"} {
+			watch.RunOnce(t.Context())
+			if got := alerts.conditions(); got != want {
+				t.Errorf("look %d: %q", i+1, got)
+			}
+		}
+	})
 }
 
 // TestWatchRuns until it is stopped, and looks at once after a transition.
