@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -24,6 +25,9 @@ const mercadoPagoName = "mercadopago"
 // MercadoPagoAPI is where payments are looked up.
 const MercadoPagoAPI = "https://api.mercadopago.com"
 
+// lookups are the paths by which each kind of news is looked up.
+var lookups = map[string]string{"payment": "/v1/payments/", "order": "/v1/orders/"}
+
 // lookupTimeout bounds the look-up of a payment. The provider waits for the
 // answer to its webhook some 20 seconds.
 const lookupTimeout = 5 * time.Second
@@ -32,9 +36,10 @@ const lookupTimeout = 5 * time.Second
 type MercadoPagoOptions struct {
 	// Secret signs the webhooks.
 	Secret string
-	// AccessToken looks payments up. A webhook of a payment says that there is
-	// news of it and not which: it comes for one that waits, too. Without the
-	// token only webhooks that carry the payment's status are taken.
+	// AccessToken looks payments and orders up. A webhook of a payment says that
+	// there is news of it and not which: it comes for one that waits, too. Without
+	// the token only webhooks that carry the status are taken, and whoever gets
+	// hold of a signature can tell what he likes of its payment.
 	AccessToken string
 	// API is MercadoPagoAPI unless it is set.
 	API string
@@ -71,6 +76,7 @@ type notification struct {
 	Data   struct {
 		ID                textOrNumber `json:"id"`
 		Status            string       `json:"status"`
+		StatusDetail      string       `json:"status_detail"`
 		ExternalReference string       `json:"external_reference"`
 		TotalPaidAmount   textOrNumber `json:"total_paid_amount"`
 	} `json:"data"`
@@ -123,7 +129,7 @@ func (e *Edge) mercadoPago(c echo.Context) error {
 	if kind == "" {
 		kind = c.QueryParam("type")
 	}
-	if kind != "payment" && kind != "order" {
+	if lookups[kind] == "" {
 		return e.ignore(c, mercadoPagoName, "not about a payment")
 	}
 	p, err := m.payment(c.Request().Context(), kind, n)
@@ -138,8 +144,9 @@ func (e *Edge) mercadoPago(c echo.Context) error {
 	}
 	return e.confirm(c, mercadoPagoName, []confirmation{{
 		provider: mercadoPagoName,
-		key:      mercadoPagoName + ":" + kind + ":" + string(n.Data.ID),
-		order:    p.order,
+		// Ids differ in more than their case, and the signature may not say which.
+		key:   mercadoPagoName + ":" + kind + ":" + strings.ToLower(string(n.Data.ID)),
+		order: p.order,
 		payload: payload{
 			TransactionID: string(n.Data.ID),
 			Amount:        p.amount,
@@ -191,19 +198,23 @@ func (m *MercadoPago) sign(id, requestID, ts string) []byte {
 // facts are what matters of a payment.
 type facts struct {
 	status   string
+	detail   string
 	order    string
 	amount   string
 	currency string
 }
 
 // made reports whether the money is there: approved is the word for a payment,
-// processed that for an order.
-func (f facts) made() bool { return f.status == "approved" || f.status == "processed" }
+// processed that for an order, which an order stays when it was given back.
+func (f facts) made() bool {
+	return f.status == "approved" || f.status == "processed" && f.detail != "refunded"
+}
 
-// payment looks up what the notification is about, or takes what it carries.
+// payment looks up what the notification is about, or takes what it carries,
+// which the signature does not cover.
 func (m *MercadoPago) payment(ctx context.Context, kind string, n notification) (facts, error) {
-	if kind == "payment" && m.opts.AccessToken != "" {
-		f, err := m.lookUp(ctx, string(n.Data.ID))
+	if m.opts.AccessToken != "" {
+		f, err := m.lookUp(ctx, lookups[kind]+url.PathEscape(string(n.Data.ID)))
 		if err != nil {
 			return facts{}, &refused{
 				status:     http.StatusServiceUnavailable,
@@ -223,16 +234,21 @@ func (m *MercadoPago) payment(ctx context.Context, kind string, n notification) 
 			detail:     "the webhook does not say whether the payment is made, and without MERCADOPAGO_ACCESS_TOKEN it cannot be looked up",
 		}
 	}
-	return facts{status: n.Data.Status, order: n.Data.ExternalReference, amount: string(n.Data.TotalPaidAmount)}, nil
+	return facts{
+		status: n.Data.Status,
+		detail: n.Data.StatusDetail,
+		order:  n.Data.ExternalReference,
+		amount: string(n.Data.TotalPaidAmount),
+	}, nil
 }
 
 var errLookup = errors.New("look the payment up")
 
-// lookUp asks Mercado Pago for a payment.
-func (m *MercadoPago) lookUp(ctx context.Context, id string) (facts, error) {
+// lookUp asks Mercado Pago for a payment or an order.
+func (m *MercadoPago) lookUp(ctx context.Context, path string) (facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.opts.API+"/v1/payments/"+url.PathEscape(id), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.opts.API+path, nil)
 	if err != nil {
 		return facts{}, errLookup
 	}
@@ -246,13 +262,22 @@ func (m *MercadoPago) lookUp(ctx context.Context, id string) (facts, error) {
 		return facts{}, fmt.Errorf("%w: status %d", errLookup, resp.StatusCode)
 	}
 	var answer struct {
-		Status            string       `json:"status"`
-		ExternalReference string       `json:"external_reference"`
-		Amount            textOrNumber `json:"transaction_amount"`
-		Currency          string       `json:"currency_id"`
+		Status            string `json:"status"`
+		StatusDetail      string `json:"status_detail"`
+		ExternalReference string `json:"external_reference"`
+		// Amount is a payment's, TotalPaidAmount an order's.
+		Amount          textOrNumber `json:"transaction_amount"`
+		TotalPaidAmount textOrNumber `json:"total_paid_amount"`
+		Currency        string       `json:"currency_id"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil || answer.Status == "" {
 		return facts{}, fmt.Errorf("%w: no status in the answer", errLookup)
 	}
-	return facts{status: answer.Status, order: answer.ExternalReference, amount: string(answer.Amount), currency: answer.Currency}, nil
+	return facts{
+		status:   answer.Status,
+		detail:   answer.StatusDetail,
+		order:    answer.ExternalReference,
+		amount:   string(cmp.Or(answer.Amount, answer.TotalPaidAmount)),
+		currency: answer.Currency,
+	}, nil
 }

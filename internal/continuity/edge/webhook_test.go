@@ -148,11 +148,13 @@ func TestMercadoPagoNews(t *testing.T) {
 		status  int
 		outcome string
 	}{
-		"waits":            {strings.Replace(paid("123"), "approved", "pending", 1), 200, "ignored"},
-		"refunded":         {strings.Replace(paid("123"), "approved", "refunded", 1), 200, "ignored"},
-		"of no order":      {strings.Replace(paid("123"), "o-1", "", 1), 200, "ignored"},
-		"another kind":     {strings.Replace(paid("123"), `"type":"payment"`, `"type":"subscription"`, 1), 200, "ignored"},
-		"an order":         {strings.Replace(strings.Replace(paid("123"), `"type":"payment"`, `"type":"order"`, 1), "approved", "processed", 1), 200, "primary"},
+		"waits":        {strings.Replace(paid("123"), "approved", "pending", 1), 200, "ignored"},
+		"refunded":     {strings.Replace(paid("123"), "approved", "refunded", 1), 200, "ignored"},
+		"of no order":  {strings.Replace(paid("123"), "o-1", "", 1), 200, "ignored"},
+		"another kind": {strings.Replace(paid("123"), `"type":"payment"`, `"type":"subscription"`, 1), 200, "ignored"},
+		"an order":     {strings.Replace(strings.Replace(paid("123"), `"type":"payment"`, `"type":"order"`, 1), "approved", "processed", 1), 200, "primary"},
+		"a refunded order": {strings.Replace(strings.Replace(paid("123"), `"type":"payment"`, `"type":"order"`, 1),
+			"\"approved\"", `"processed","status_detail":"refunded"`, 1), 200, "ignored"},
 		"no kind in it":    {strings.Replace(paid("123"), `"type":"payment",`, "", 1), 200, "primary"},
 		"an id as number":  {strings.Replace(paid("123"), `"id":"123"`, `"id":123`, 1), 200, "primary"},
 		"says no status":   {strings.Replace(paid("123"), `"status":"approved",`, "", 1), 503, ""},
@@ -224,6 +226,59 @@ func TestMercadoPagoLookUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMercadoPagoLooksOrdersUp too: the signature covers neither the kind nor the
+// rest of the body, so what was signed for a payment could else be told of as an
+// order that is paid.
+func TestMercadoPagoLooksOrdersUp(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	api := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		if r.URL.Path != "/v1/orders/ORD01" {
+			rw.WriteHeader(http.StatusNotFound)
+			return
+		}
+		io.WriteString(rw, `{"id":"ORD01","status":"processed","status_detail":"accredited","external_reference":"o-7","total_amount":"12.50","total_paid_amount":"12.50"}`)
+	}))
+	defer api.Close()
+	w := newWorld(t, func(o *edge.Options) {
+		o.MercadoPago = edge.NewMercadoPago(edge.MercadoPagoOptions{Secret: mpSecret, AccessToken: mpAccess, API: api.URL})
+	})
+	asOrder := strings.NewReplacer(`"type":"payment"`, `"type":"order"`, "approved", "processed", "o-1", "o-forged")
+	if a := w.tell(t, "ORD01", asOrder.Replace(paid("ORD01"))); a.Code != 200 || a.body["applied"] != "primary" {
+		t.Errorf("%s", a)
+	}
+	cmd := w.primary.applied()["mercadopago:order:ord01"]
+	if cmd.AggregateID != "o-7" || string(cmd.Payload) != `{"transactionId":"ORD01","amount":"12.50","method":"mercadopago"}` {
+		t.Errorf("%+v %s", cmd, cmd.Payload)
+	}
+	if a := w.tell(t, "123", asOrder.Replace(paid("123"))); a.Code != 503 || a.body["code"] != "payment_not_known" {
+		t.Errorf("a payment that is told of as an order: %s", a)
+	}
+	if n := len(w.primary.applied()); n != 1 || len(asked) != 2 {
+		t.Errorf("%d commands, asked for %q", n, asked)
+	}
+}
+
+// TestMercadoPagoIDInAnotherCase is the same transaction: the provider signs ids
+// in lower case, so a webhook that is replayed with another case is authentic.
+func TestMercadoPagoIDInAnotherCase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lower := signature(mpSecret, "ord01", requestID, stamp)
+	if a := w.tell(t, "ORD01", paid("ORD01"), "X-Signature", lower); a.Code != 200 {
+		t.Fatalf("%s", a)
+	}
+	for _, id := range []string{"ord01", "Ord01"} {
+		if a := w.tell(t, id, paid(id), "X-Signature", lower); a.Code != 422 || a.body["code"] != "invalid_command" {
+			t.Errorf("%s: %s", id, a)
+		}
+	}
+	if n := len(w.primary.applied()); n != 1 {
+		t.Errorf("%d commands", n)
 	}
 }
 
