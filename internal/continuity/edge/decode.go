@@ -33,6 +33,12 @@ const (
 	maxExponent = 308
 )
 
+// earliest and latest are the times that the queue takes.
+var (
+	earliest = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+)
+
 // readBody reads a body of JSON.
 func readBody(c echo.Context, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), c.Request().Body, limit))
@@ -100,7 +106,7 @@ func decodeCommand(body []byte) (continuity.Command, error) {
 	if occurredAt != nil {
 		// The client's clock may be off by however much: nothing goes by it.
 		at, err := time.Parse(time.RFC3339Nano, *occurredAt)
-		if err != nil {
+		if at = at.UTC(); err != nil || at.Before(earliest) || at.After(latest) {
 			return cmd, invalid("occurredAt", "occurredAt must be a time as in RFC 3339, such as 2026-11-30T12:00:00Z")
 		}
 		cmd.OccurredAt = &at

@@ -116,12 +116,13 @@ func (e *Edge) write(ctx context.Context, cmd continuity.Command) (outcome, erro
 	}
 	e.log.InfoContext(ctx, "command taken", "command_id", written.CommandID, "command_type", cmd.CommandType,
 		"applied", written.Way, "deduplicated", written.Deduplicated, "elapsed", time.Since(start))
-	waits := written.Status == contracts.CommandPending || written.Status == contracts.CommandClaimed
+	// A status that only a newer version knows is none that settles the command.
+	settled := written.Status == contracts.CommandAcked || written.Status == contracts.CommandDead
 	return outcome{
 		Applied:      written.Way,
 		CommandID:    written.CommandID,
 		Result:       written.Result,
-		PendingSync:  written.Way == router.ByQueue && waits,
+		PendingSync:  written.Way == router.ByQueue && !settled,
 		Deduplicated: written.Deduplicated,
 		Status:       written.Status,
 	}, nil
