@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rollingd/rollingd/contracts"
 )
 
 // TestRunbookNamesWhatIsReported holds the runbook equal to the code in what
@@ -41,6 +43,53 @@ func TestRunbookNamesWhatIsReported(t *testing.T) {
 			t.Errorf("runbook.md does not say what `%s` of %s means", word, reported[word])
 		}
 	}
+}
+
+// TestRunbookNamesTheCodes that edges and the primary refuse commands with.
+func TestRunbookNamesTheCodes(t *testing.T) {
+	runbook := read(t, "runbook.md")
+	codes := make(map[string]bool)
+	for _, code := range contracts.ErrorCodes() {
+		codes[string(code)] = true
+	}
+	for _, dir := range []string{"edge", "primary"} {
+		inspect(t, "../internal/continuity/"+dir, func(_ string, n ast.Node) {
+			for _, word := range append(constants(n), codeOf(n)...) {
+				if strings.ToLower(word) == word { // The others are Postgres'.
+					codes[word] = true
+				}
+			}
+		})
+	}
+	if len(codes) < 25 {
+		t.Fatalf("found only %d codes; are they elsewhere now?", len(codes))
+	}
+	for _, word := range slices.Sorted(maps.Keys(codes)) {
+		if !strings.Contains(runbook, "`"+word+"`") {
+			t.Errorf("runbook.md does not say what `%s` means", word)
+		}
+	}
+}
+
+// codeOf returns the code of a Problem{Code: "code"}, and of a row of the
+// primary's table {err, status, "code", retry}.
+func codeOf(n ast.Node) []string {
+	switch n := n.(type) {
+	case *ast.CompositeLit:
+		const columns, column = 4, 2
+		if len(n.Elts) == columns {
+			if text, ok := literal(n.Elts[column]); ok {
+				return []string{text}
+			}
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Code" {
+			if text, ok := literal(n.Value); ok {
+				return []string{text}
+			}
+		}
+	}
+	return nil
 }
 
 var variable = regexp.MustCompile(`^(ROLLINGD|DAY_DB|LOCAL_CONTINUITY|SUPABASE)_[A-Z_]+$`)

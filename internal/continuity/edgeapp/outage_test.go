@@ -210,7 +210,13 @@ func (s *shop) edge(phase edge.Phase, change ...func(*edgeapp.Options)) *running
 // ask sends a request, with headers in pairs, and returns status and body.
 func (e *runningEdge) ask(method, path, body string, headers ...string) (int, map[string]any) {
 	e.Helper()
-	req, err := http.NewRequestWithContext(e.Context(), method, "http://"+e.app.Addr()+path, strings.NewReader(body))
+	return e.askAt("http://"+e.app.Addr(), method, path, body, headers...)
+}
+
+// askAt asks another than the edge.
+func (e *runningEdge) askAt(base, method, path, body string, headers ...string) (int, map[string]any) {
+	e.Helper()
+	req, err := http.NewRequestWithContext(e.Context(), method, base+path, strings.NewReader(body))
 	if err != nil {
 		e.Fatal(err)
 	}
