@@ -50,11 +50,15 @@ func (v *fenceView) enter(f continuity.Fence) (reopened bool) {
 	return reopened
 }
 
-// sealed notes that the queue refused for a seal, and returns how long that has
-// been so. Only the process' own time since the first refusal counts.
-func (v *fenceView) sealed() time.Duration {
+// sealed notes that the queue refused for a seal in an epoch, and returns how
+// long that has been so; nothing of it counts if another epoch has come since.
+// Only the process' own time since the first refusal counts.
+func (v *fenceView) sealed(epoch continuity.Epoch) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if epoch != v.fence.Epoch {
+		return 0
+	}
 	v.fence.Mode = continuity.Sealed
 	if v.sealedSince.IsZero() {
 		began := time.Now()

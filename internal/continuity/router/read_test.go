@@ -242,6 +242,40 @@ func TestProbes(t *testing.T) {
 	})
 }
 
+// TestSlowProbesCount, also when the hosted database hangs and each takes longer
+// than any part of it may.
+func TestSlowProbesCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *router.Options) { o.Fence = slowFence{} })
+		w.open(t, true)
+		w.primary.becomes(func(ctx context.Context, _ string) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(router.DefaultReadTimeout - time.Millisecond):
+				return nil
+			}
+		})
+		// As many calls as there are find that a probe is due.
+		for range 60 {
+			w.Observe(t.Context())
+			<-time.After(time.Second)
+		}
+		if state := w.State(); state != breaker.Primary {
+			t.Errorf("%s after a minute of probes that pass", state)
+		}
+	})
+}
+
+// slowFence takes all the time that there is, and says nothing.
+type slowFence struct{ router.Fence }
+
+func (slowFence) State(ctx context.Context) (continuity.Fence, error) {
+	<-ctx.Done()
+	return continuity.Fence{}, continuity.ErrUnavailable
+}
+
 // TestObserve recovers without anybody's call.
 func TestObserve(t *testing.T) {
 	t.Parallel()

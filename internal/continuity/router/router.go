@@ -151,6 +151,9 @@ func New(opts Options) *Router {
 	r := &Router{opts: opts, log: opts.Logger}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	opts.Breaker.Direct = r.fence.direct
+	// A probe asks both sides, one after the other. It keeps its slot until then:
+	// one whose result came too late to count would be followed by another such.
+	setDefault(&opts.Breaker.ProbeTimeout, opts.ReadTimeout+opts.HostedTimeout+time.Second)
 	r.breaker = breaker.New(opts.Breaker)
 	// A cutover waits for an edge that reaches the primary: so may this one, before
 	// its open window ends. Until its breaker closes it would refuse commands.

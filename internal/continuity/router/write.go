@@ -95,7 +95,9 @@ type write struct {
 	// fenced counts refusals of the primary for the fence.
 	fenced int
 	// looked: the fence was read because it alone stood in the way.
-	looked  bool
+	looked bool
+	// epoch is the one that the queue was asked under.
+	epoch   continuity.Epoch
 	written Written
 }
 
@@ -218,9 +220,10 @@ func (w *write) enqueue(ctx context.Context) (done bool, err error) {
 func (w *write) put(ctx context.Context) (continuity.Receipt, error) {
 	limited, cancel := context.WithTimeout(ctx, w.opts.HostedTimeout)
 	defer cancel()
-	receipt, err := w.opts.Queue.Enqueue(limited, w.cmd, w.fence.epoch())
+	w.epoch = w.fence.epoch()
+	receipt, err := w.opts.Queue.Enqueue(limited, w.cmd, w.epoch)
 	if errors.Is(err, continuity.ErrOutcomeUnknown) && limited.Err() == nil {
-		return w.opts.Queue.Enqueue(limited, w.cmd, w.fence.epoch())
+		return w.opts.Queue.Enqueue(limited, w.cmd, w.epoch)
 	}
 	return receipt, err
 }
@@ -260,7 +263,7 @@ func (w *write) open(ctx context.Context) error {
 // sealed refuses for the moment that the cutover takes, and breaks a seal that
 // has outlived it.
 func (w *write) sealed(ctx context.Context, err error) error {
-	if w.fence.sealed() >= w.opts.SealPatience {
+	if w.fence.sealed(w.epoch) >= w.opts.SealPatience {
 		broken := w.breakSeal(ctx)
 		if broken == nil {
 			return nil
@@ -268,12 +271,11 @@ func (w *write) sealed(ctx context.Context, err error) error {
 		err = errors.Join(err, broken)
 	}
 	// It may have ended in the meantime.
-	if refreshErr := w.refresh(ctx); refreshErr == nil {
-		if fence, _ := w.fence.load(); fence.Mode != continuity.Sealed {
-			return nil
-		}
+	unread := w.refresh(ctx)
+	if fence, _ := w.fence.load(); fence.Mode != continuity.Sealed {
+		return nil
 	}
-	return &Refusal{Code: contracts.CodeQueueFailure, RetryAfter: retrySoon, Err: err}
+	return &Refusal{Code: contracts.CodeQueueFailure, RetryAfter: retrySoon, Err: errors.Join(err, unread)}
 }
 
 func (w *write) queueFailure(err error) *Refusal {

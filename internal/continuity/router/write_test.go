@@ -390,6 +390,32 @@ func TestBrokenSeal(t *testing.T) {
 	})
 }
 
+// TestSealOfAnEpochThatIsOver: the queue's word that it is sealed comes late,
+// when the cutover is known, and the hosted database says nothing more.
+func TestSealOfAnEpochThatIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.hosted.set(2, continuity.Sealed)
+	if err := w.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.hosted.fail = func(call string) error {
+		if call != "enqueue" {
+			return continuity.ErrUnavailable
+		}
+		w.primary.set(3, continuity.Direct)
+		w.Observe(t.Context())
+		return continuity.ErrSealed
+	}
+	written, err := w.Write(t.Context(), command("k-1", essential))
+	if err != nil || written.Way != router.ByPrimary {
+		t.Errorf("%+v, %v", written, err)
+	}
+	if fence, _ := w.FenceKnown(); fence.Epoch != 3 || fence.Mode != continuity.Direct {
+		t.Errorf("%+v", fence)
+	}
+}
+
 // TestManyAtOnce open the queue once.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
