@@ -69,7 +69,7 @@ const (
 func Judge(from, to Status) (Verdict, error) {
 	switch {
 	case !slices.Contains(Statuses(), to):
-		return "", fmt.Errorf("%w: %q is no status", ErrIllegalMove, to)
+		return "", fmt.Errorf("%w: there is no such status", ErrIllegalMove)
 	case from == to:
 		return There, nil
 	case slices.Contains(Moves(), Move{from, to}):

@@ -68,7 +68,7 @@ func recordPayment(ctx context.Context, tx pgx.Tx, c command) (effect, error) {
 		return effect{}, err
 	}
 	if _, ok := paymentMoves[body.Status]; !ok {
-		return effect{}, fmt.Errorf("%w: %q is no status of a payment", continuity.ErrInvalid, body.Status)
+		return effect{}, fmt.Errorf("%w: there is no such status of a payment", continuity.ErrInvalid)
 	}
 	if body.OrderID != nil && len(*body.OrderID) > maxAggregateID {
 		return effect{}, fmt.Errorf("%w: orderId has up to %d bytes", continuity.ErrInvalid, maxAggregateID)

@@ -54,4 +54,17 @@ func TestPoison(t *testing.T) {
 	if a := ask(t, h, "POST", "/internal/commands", order(`"n":"`+strings.Repeat("x", contracts.MaxCommandPayloadBytes-57)+`"`)); a.Code != 200 {
 		t.Errorf("the largest: %d %.300s", a.Code, a.Body)
 	}
+	// What a refusal says ends up in logs and in the row of a dead command.
+	const told = "what the guest has said"
+	for kind, body := range map[string]string{
+		"order.update_status": `"aggregateType":"order","payload":{"status":"` + told + `"}`,
+		"payment.record":      `"aggregateType":"payment","payload":{"companyId":"acme","restaurantId":"north","status":"` + told + `"}`,
+		"order.create":        `"aggregateType":"order","payload":{"companyId":"` + told + `","restaurantId":"north"}`,
+		"cashflow.record":     `"aggregateType":"cashflow","payload":{"companyId":"acme","restaurantId":"north","kind":"` + told + `","amount":"` + told + `"}`,
+	} {
+		a := ask(t, h, "POST", "/internal/commands", `{"idempotencyKey":"said","commandType":"`+kind+`","aggregateId":"o1",`+body+`}`)
+		if a.Code < 400 || a.Code >= 500 || strings.Contains(a.Body.String(), told) {
+			t.Errorf("%s: %d %s", kind, a.Code, a.Body)
+		}
+	}
 }
