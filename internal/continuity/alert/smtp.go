@@ -89,10 +89,11 @@ func (s *SMTP) send(ctx context.Context, m Message) error {
 	}
 	// The package knows no contexts: a connection that is closed ends what waits.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	spoken := conn
 	if s.implicit {
-		conn = tls.Client(conn, s.tls)
+		spoken = tls.Client(conn, s.tls)
 	}
-	client, err := smtp.NewClient(conn, s.host)
+	client, err := smtp.NewClient(spoken, s.host)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
