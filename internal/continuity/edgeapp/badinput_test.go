@@ -6,9 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +55,10 @@ type badInput struct {
 	effects, waiting int
 }
 
-// badInputs is the whole list. What is refused leaves nothing, in no table of
-// either side, and neither opens the circuit nor moves the fence.
+// badInputs is the list. What is refused leaves nothing, in no table of either
+// side, and neither opens the circuit nor moves the fence. What takes more than a
+// request has a test of its own: keys across an outage below, and a hosted
+// database of another version in badschema_test.go.
 func badInputs() []badInput {
 	long := strings.Repeat("x", 257)
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
@@ -104,6 +103,8 @@ func badInputs() []badInput {
 		{"a payload with a NUL", refused(with("payload", `{"note":"\u0000"}`), "400 invalid_command payload", "422 invalid_command"), 0, 0},
 		{"a payload with half a character", refused(with("payload", `{"note":"\ud800"}`), "422 invalid_command", "422 invalid_command"), 0, 0},
 		{"a number that programs do not read", refused(with("payload", `{"n":1e400}`), "400 invalid_command payload", ""), 0, 0},
+		{"a number that programs do not read, within", within(strings.Replace(create, "12990", "1e400", 1), "200 applied"), 1, 0},
+		{"an amount that programs do not read", refused(command("cashflow.record", "cashflow", `{"companyId":"acme","restaurantId":"north","kind":"income","amount":1e400}`), "400 invalid_command payload", "422 invalid_command"), 0, 0},
 		{"a number that Postgres does not hold", refused(with("payload", `{"n":1e999999}`), "400 invalid_command payload", "422 invalid_command"), 0, 0},
 		{"an exponent without an end", refused(with("payload", `{"n":1e99999999999999999999}`), "400 invalid_command payload", "422 invalid_command"), 0, 0},
 		{"a number of too many places", refused(with("payload", `{"n":0.`+strings.Repeat("1", 16400)+`}`), "422 invalid_command", "422 invalid_command"), 0, 0},
@@ -463,100 +464,5 @@ func TestKeysAcrossAnOutage(t *testing.T) {
 	is("200 primary again", "k-2", "order.update_status", "o-1", paid)
 	if effects, unpaid := s.count(`select count(*) from continuity_inbox`), s.count(`select count(*) from orders where order_id = 'o-1' and status <> 'paid'`); effects != 4 || unpaid != 0 {
 		t.Errorf("%d effects, %d orders that are not paid", effects, unpaid)
-	}
-}
-
-// TestForeignSchema: a hosted database that is older or newer than this program
-// costs the way through it, and neither a command nor the way to the primary.
-func TestForeignSchema(t *testing.T) {
-	t.Parallel()
-	const refused, taken = "503 queue_failure", "202 queued"
-	for what, c := range map[string]struct {
-		sql string
-		// well and away are what a command is answered in either state of the primary,
-		// and read what a read is while it is away.
-		well, away, read string
-	}{
-		"none":            {`drop schema public cascade`, "200 primary", refused, "503 snapshot_failure"},
-		"no queue":        {`drop function continuity_enqueue`, "200 primary", refused, "503 snapshot_miss"},
-		"another queue":   {`alter function continuity_enqueue rename to continuity_enqueue_2`, "200 primary", refused, "503 snapshot_miss"},
-		"no fence":        {`drop function continuity_fence_state`, "200 primary", refused, "503 snapshot_miss"},
-		"no way to open":  {`drop function continuity_open_epoch`, "200 primary", refused, "503 snapshot_miss"},
-		"no snapshots":    {`drop function continuity_read_snapshot`, "200 primary", taken, "503 snapshot_failure"},
-		"a later version": {`insert into rollingd_hosted_migrations (version_id, is_applied) values (999, true)`, "200 primary", taken, "503 snapshot_miss"},
-		"one more column": {`alter table continuity_commands add column priority int not null default 0`, "200 primary", taken, "503 snapshot_miss"},
-		"an unknown code": {`create or replace function continuity_pass_queue_gate(p_epoch bigint) returns bigint language plpgsql as $$ begin raise exception 'no' using errcode = 'RC042'; end $$`, "200 primary", refused, "503 snapshot_miss"},
-		"an unknown mode": {`alter table continuity_fence drop constraint continuity_fence_mode; update continuity_fence set epoch = 2, mode = 'PAUSED'`, taken, taken, "503 snapshot_miss"},
-		"no rights to it": {`create or replace function continuity_enqueue(p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text, p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint) returns jsonb language plpgsql as $$ begin raise exception 'no' using errcode = '42501'; end $$`, "200 primary", refused, "503 snapshot_miss"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t)
-			if _, err := pgtest.Open(t, s.hostedDSN).Exec(t.Context(), c.sql); err != nil {
-				t.Fatal(err)
-			}
-			e := s.edge(edge.Everything)
-			e.suffers(c.well, c.away, c.read)
-		})
-	}
-	t.Run("none that PostgREST knows", func(t *testing.T) {
-		t.Parallel()
-		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusNotFound)
-			io.WriteString(w, `{"code":"PGRST202","details":null,"hint":null,"message":"Could not find the function in the schema cache"}`)
-		}))
-		t.Cleanup(api.Close)
-		e := newShop(t).edge(edge.Everything, func(o *edgeapp.Options) {
-			o.DatabaseURL, o.SupabaseURL, o.SupabaseKey = "", api.URL, "sb_secret_of_the_tests"
-		})
-		e.suffers("200 primary", refused, "503 snapshot_failure")
-	})
-}
-
-// suffers sends a command in either state of the primary, and reads. What was
-// refused has done nothing: the same command is new to the primary afterwards.
-func (e *runningEdge) suffers(well, away, read string) {
-	e.Helper()
-	take := func(what, key, want string) {
-		e.Helper()
-		if got := said(e.command(key, "order.create", "o-"+key, ofNorth)); got != want {
-			e.Errorf("%s: %s, want %s", what, got, want)
-		}
-	}
-	take("well", "k-1", well)
-	e.down.Store(true)
-	take("away", "k-2", away)
-	if got := said(e.ask("GET", "/v1/reads/order:o-k-1", "")); got != read {
-		e.Errorf("read: %s, want %s", got, read)
-	}
-	effects := e.count(`select count(*) from continuity_inbox`)
-	if want := strings.Count(well, "primary"); effects != want {
-		e.Errorf("%d effects, want %d", effects, want)
-	}
-	e.down.Store(false)
-	if strings.HasPrefix(away, "503") {
-		e.untilState("PRIMARY")
-		take("well again", "k-2", "200 primary")
-	}
-}
-
-// TestUnknownStatus of a command that a newer version has given it: it is not
-// settled, as far as this one knows.
-func TestUnknownStatus(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	e := s.edge(edge.Everything)
-	e.goesAway()
-	if _, err := pgtest.Open(t, s.hostedDSN).Exec(t.Context(), `
-		alter table continuity_commands drop constraint continuity_commands_status;
-		update continuity_commands set status = 'parked'`); err != nil {
-		t.Fatal(err)
-	}
-	status, answer := e.command("k-first", "order.create", "o-first", ofNorth)
-	if got := said(status, answer); got != "202 queued again" || answer["status"] != "parked" || answer["pendingSync"] != true {
-		t.Errorf("%s %v", got, answer)
-	}
-	if _, health := e.ask("GET", "/api/_health", ""); health["fence_mode"] != "QUEUE" {
-		t.Errorf("%v", health)
 	}
 }
