@@ -35,6 +35,15 @@ func (v *fenceView) observe(f continuity.Fence) {
 	}
 }
 
+// hear takes what the primary says of the fence. Of a seal it hears later than
+// the queue, whose word stands until the epoch is over or the queue says more.
+func (v *fenceView) hear(f continuity.Fence) {
+	if known, _ := v.load(); known.Epoch == f.Epoch && known.Mode == continuity.Sealed {
+		return
+	}
+	v.observe(f)
+}
+
 // enter reports whether direct writes have opened since the fence was seen last.
 func (v *fenceView) enter(f continuity.Fence) (reopened bool) {
 	v.mu.Lock()

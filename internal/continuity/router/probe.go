@@ -41,7 +41,7 @@ func (r *Router) Observe(ctx context.Context) {
 		r.log.InfoContext(ctx, "primary is not well", "error", err)
 		return
 	}
-	r.fence.observe(fence)
+	r.fence.hear(fence)
 }
 
 func (r *Router) probe(ctx context.Context, permit breaker.Permit) {
@@ -55,7 +55,7 @@ func (r *Router) probe(ctx context.Context, permit breaker.Permit) {
 	r.metrics.probes.WithLabelValues("passed").Inc()
 	// What the primary says of the fence counts if the hosted database cannot be
 	// asked: it checks each write itself.
-	r.fence.observe(fence)
+	r.fence.hear(fence)
 	if err := r.refresh(ctx); err != nil {
 		r.log.WarnContext(ctx, "fence not read", "error", err)
 	}

@@ -416,6 +416,32 @@ func TestSealOfAnEpochThatIsOver(t *testing.T) {
 	}
 }
 
+// TestBrokenSealThatThePrimaryHasNotHeardOf: a drainer has sealed the queue and
+// stopped, and the primary that answers says what it knew before.
+func TestBrokenSealThatThePrimaryHasNotHeardOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.hosted.set(2, continuity.Sealed)
+		w.primary.set(2, continuity.Catchup)
+		w.hosted.mayBreak = true
+		for range 3 {
+			_, err := w.Write(t.Context(), command("k-1", essential))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, continuity.ErrSealed) {
+				t.Fatal(err)
+			}
+			<-time.After(router.DefaultSealPatience - time.Second)
+			w.Observe(t.Context())
+		}
+		if w.hosted.queued() != 1 {
+			t.Error("the seal stays")
+		}
+	})
+}
+
 // TestManyAtOnce open the queue once.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
