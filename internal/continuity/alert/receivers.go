@@ -1,5 +1,7 @@
 package alert
 
+import "net/url"
+
 // Receivers are the settings of where alerts go; any may be empty.
 type Receivers struct {
 	TelegramToken string
@@ -13,6 +15,11 @@ type Receivers struct {
 // Check tells want of every option whether it is usable.
 func (r Receivers) Check(want func(met bool, option, format string, args ...any)) {
 	want((r.TelegramToken == "") == (r.TelegramChat == ""), "TelegramChat", "want the bot's token and the chat, or neither")
+	if r.TelegramAPI != "" {
+		u, err := url.Parse(r.TelegramAPI)
+		want(err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname())),
+			"TelegramAPI", "want https://host: the bot's token is sent there")
+	}
 	if r.SMTPURL != "" {
 		_, err := NewSMTP(r.smtp())
 		want(err == nil, "SMTPURL", "%v", err)

@@ -130,13 +130,17 @@ func (s *SMTP) secure(client *smtp.Client) error {
 		if err := client.StartTLS(s.tls); err != nil {
 			return err
 		}
-	} else if ip := net.ParseIP(s.host); !s.implicit && s.host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	} else if !s.implicit && !isLoopback(s.host) {
 		return errors.New("the server offers no TLS")
 	}
 	if s.auth == nil {
 		return nil
 	}
 	return client.Auth(s.auth)
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // compose writes the message as it travels. Neither subject nor text can add a

@@ -41,6 +41,7 @@ func NewTelegram(opts TelegramOptions) *Telegram {
 	if opts.API == "" {
 		opts.API = TelegramAPI
 	}
+	opts.API = strings.TrimRight(opts.API, "/")
 	return &Telegram{opts: opts, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -51,11 +51,22 @@ type MercadoPago struct {
 	client *http.Client
 }
 
+// ValidMercadoPagoAPI reports whether an address, or "" for MercadoPagoAPI, is
+// one that the access token may be sent to: over TLS, or on loopback.
+func ValidMercadoPagoAPI(address string) bool {
+	if address == "" {
+		return true
+	}
+	u, err := url.Parse(address)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()))
+}
+
 // NewMercadoPago returns it.
 func NewMercadoPago(opts MercadoPagoOptions) *MercadoPago {
 	if opts.API == "" {
 		opts.API = MercadoPagoAPI
 	}
+	opts.API = strings.TrimRight(opts.API, "/")
 	return &MercadoPago{opts: opts, client: &http.Client{
 		Transport: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,

@@ -139,6 +139,7 @@ func (o Options) validate() error {
 		want(secret == "" || len(secret) >= minSecret, option, "want at least %d characters", minSecret)
 	}
 	want(o.MercadoPagoAccessToken == "" || o.MercadoPagoSecret != "", "MercadoPagoSecret", "want the secret of the webhooks, too")
+	want(edge.ValidMercadoPagoAPI(o.MercadoPagoAPI), "MercadoPagoAPI", "want https://host: the access token is sent there")
 	o.Receivers.Check(want)
 	want(o.QueueThreshold >= 1, "QueueThreshold", "want a number from 1")
 	want(o.FailureThreshold >= 1, "FailureThreshold", "want a number from 1")
