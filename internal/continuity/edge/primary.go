@@ -90,8 +90,10 @@ func (p *Primary) Close() { p.client.CloseIdleConnections() }
 
 // Execute applies a command.
 func (p *Primary) Execute(ctx context.Context, epoch continuity.Epoch, cmd continuity.Command) (router.Applied, error) {
-	body, err := json.Marshal(cmd)
-	if err != nil {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // A payload would grow by it, beyond the limit.
+	if err := enc.Encode(cmd); err != nil {
 		return router.Applied{}, fmt.Errorf("%w: %w", continuity.ErrInvalid, err)
 	}
 	var answer struct {
@@ -104,7 +106,7 @@ func (p *Primary) Execute(ctx context.Context, epoch continuity.Epoch, cmd conti
 		headerEpoch:     {strconv.FormatInt(int64(epoch), 10)},
 		"Content-Type":  {"application/json"},
 	}
-	if err := p.call(ctx, http.MethodPost, "/internal/commands", header, body, &answer); err != nil {
+	if err := p.call(ctx, http.MethodPost, "/internal/commands", header, body.Bytes(), &answer); err != nil {
 		return router.Applied{}, fmt.Errorf("apply: %w", err)
 	}
 	if answer.CommandID == nil {

@@ -113,6 +113,7 @@ func badInputs() []badInput {
 		{"null for a payload", refused(with("payload", "null"), "422 invalid_command", "422 invalid_command"), 0, 0},
 		{"a payload over the limit", refused(with("payload", `"`+strings.Repeat("x", contracts.MaxCommandPayloadBytes-1)+`"`), "413 payload_too_large payload", "413 payload_too_large"), 0, 0},
 		{"a payload that grows over the limit", refused(with("payload", dense), "413 payload_too_large", "413 payload_too_large"), 0, 0},
+		{"a payload within the limit, of what HTML escapes", everywhere(strings.Replace(create, "12990", `"`+strings.Repeat("<&>\u2028", 10000)+`"`, 1), "200 primary", "202 queued", ""), 1, 1},
 		{"a body over the limit", refused(with("payload", `"`+strings.Repeat("x", 140<<10)+`"`), "413 payload_too_large", "413 payload_too_large"), 0, 0},
 
 		// Commands that nobody can carry out.
