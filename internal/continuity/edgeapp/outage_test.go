@@ -198,7 +198,7 @@ func (s *shop) edge(phase edge.Phase, change ...func(*edgeapp.Options)) *running
 		if err := app.Stop(ctx); err != nil {
 			s.Errorf("stop: %v", err)
 		}
-		for _, secret := range []string{callerToken, serviceToken, mpSecret, c6Token, botToken, "12990"} {
+		for _, secret := range []string{callerToken, serviceToken, mpSecret, c6Token, botToken, "no onions", "12990.00"} {
 			if strings.Contains(e.log.String(), secret) {
 				s.Errorf("the log holds %q:\n%s", secret, e.log)
 			}
@@ -269,7 +269,7 @@ func (e *runningEdge) untilState(state string) {
 	e.until("state "+state, func(health map[string]any) bool { return health["circuit_state"] == state })
 }
 
-const ofNorth = `{"companyId":"acme","restaurantId":"north","total":12990}`
+const ofNorth = `{"companyId":"acme","restaurantId":"north","total":12990,"note":"no onions"}`
 
 // paid is a webhook of Mercado Pago, with its signature.
 func paid(id, order string) (path, body string, headers []string) {
