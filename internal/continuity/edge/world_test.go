@@ -197,9 +197,6 @@ func (p *primary) command(w http.ResponseWriter, r *http.Request) {
 	case known && string(first.Payload) != string(cmd.Payload):
 		problem(w, http.StatusUnprocessableEntity, "key_reused", 0)
 		return
-	case !known && cmd.CommandType == "order.unheard_of":
-		problem(w, http.StatusUnprocessableEntity, "unknown_command_type", 0)
-		return
 	case !known:
 		first = cmd
 		p.inbox[cmd.IdempotencyKey] = cmd

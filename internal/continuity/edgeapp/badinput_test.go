@@ -87,6 +87,8 @@ func badInputs() []badInput {
 		{"no payload", refused(with("payload", ""), "400 invalid_command payload", "422 invalid_command"), 0, 0},
 		{"a number for a key", refused(with("idempotencyKey", "1"), "400 invalid_command idempotencyKey", "422 invalid_command"), 0, 0},
 		{"null for a type", refused(with("commandType", "null"), "400 invalid_command commandType", "422 unknown_command_type"), 0, 0},
+		{"an empty key", refused(with("idempotencyKey", `""`), "400 invalid_command idempotencyKey", "422 invalid_command"), 0, 0},
+		{"a key with a space behind it", refused(with("idempotencyKey", `"k "`), "400 invalid_command idempotencyKey", ""), 0, 0},
 		{"a blank key", refused(with("idempotencyKey", `" "`), "400 invalid_command idempotencyKey", ""), 0, 0},
 		{"a key with a NUL", refused(with("idempotencyKey", `"k\u0000"`), "400 invalid_command idempotencyKey", "422 invalid_command"), 0, 0},
 		{"an id with a NUL", refused(with("aggregateId", `"o\u0000"`), "400 invalid_command aggregateId", "422 invalid_command"), 0, 0},
