@@ -105,6 +105,10 @@ func (p *Primary) Execute(ctx context.Context, epoch continuity.Epoch, cmd conti
 		headerCommandID: {cmd.CommandID.String()},
 		headerEpoch:     {strconv.FormatInt(int64(epoch), 10)},
 		"Content-Type":  {"application/json"},
+		// It says to the transport, and to nobody else, that the request may be sent
+		// again when a connection was closed that lay idle, as by a primary that was
+		// started anew. That is no failure, for which the queue would be opened.
+		"Idempotency-Key": {},
 	}
 	if err := p.call(ctx, http.MethodPost, "/internal/commands", header, body.Bytes(), &answer); err != nil {
 		return router.Applied{}, fmt.Errorf("apply: %w", err)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,5 +174,44 @@ func TestPrimarySettings(t *testing.T) {
 	}
 	if _, err := edge.NewPrimary("https://primary.example", "short"); !errors.Is(err, edge.ErrPrimaryToken) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestConnectionThatWasClosed while it lay idle is no failure of the primary: the
+// command is sent again on another, also if it may have arrived.
+func TestConnectionThatWasClosed(t *testing.T) {
+	t.Parallel()
+	var commands atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			io.WriteString(w, `{"ok":true,"epoch":1,"mode":"DIRECT"}`)
+			return
+		}
+		if len(r.Header["Idempotency-Key"]) > 0 {
+			t.Error("the key is where proxies log it")
+		}
+		if commands.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, `{"commandId":%q,"deduplicated":true}`, r.Header.Get("X-Command-Id"))
+	}))
+	defer server.Close()
+	client, err := edge.NewPrimary(server.URL, serviceToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Health(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := continuity.Command{CommandID: uuid.New(), IdempotencyKey: "k-1", CommandType: "order.create", AggregateType: "order", AggregateID: "o-1", Payload: json.RawMessage(`{}`)}
+	if applied, err := client.Execute(t.Context(), 1, cmd); err != nil || !applied.Deduplicated || commands.Load() != 2 {
+		t.Errorf("%+v, %v after %d", applied, err, commands.Load())
+	}
+	// One that was opened for it, and breaks, is.
+	client.Close()
+	commands.Store(0)
+	if _, err := client.Execute(t.Context(), 1, cmd); err == nil || commands.Load() != 1 {
+		t.Errorf("%v after %d", err, commands.Load())
 	}
 }
