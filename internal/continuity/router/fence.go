@@ -101,7 +101,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 func (r *Router) refresh(ctx context.Context) error {
 	_, err, _ := r.flights.Do("state", func() (any, error) {
 		// The call is not only that of the request that began it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.HostedTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hostedTimeout)
 		defer cancel()
 		fence, err := r.opts.Fence.State(ctx)
 		if err != nil {
@@ -130,7 +130,7 @@ func (r *Router) learn(ctx context.Context, refusal error) error {
 func (r *Router) openQueue(ctx context.Context, cause *Refusal) error {
 	expected := r.fence.epoch()
 	_, err, _ := r.flights.Do(fmt.Sprint("open ", expected), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.HostedTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hostedTimeout)
 		defer cancel()
 		fence, err := r.opts.Fence.OpenEpoch(ctx, expected, string(cause.Code), r.opts.Instance)
 		if err != nil {
@@ -148,7 +148,7 @@ func (r *Router) openQueue(ctx context.Context, cause *Refusal) error {
 func (r *Router) breakSeal(ctx context.Context) error {
 	epoch := r.fence.epoch()
 	_, err, _ := r.flights.Do(fmt.Sprint("reopen ", epoch), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.HostedTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hostedTimeout)
 		defer cancel()
 		fence, err := r.opts.Fence.Reopen(ctx, epoch, r.opts.Instance)
 		if err != nil {

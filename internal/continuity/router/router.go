@@ -77,16 +77,16 @@ type Fence interface {
 const (
 	DefaultReadTimeout  = 1500 * time.Millisecond
 	DefaultWriteTimeout = 3 * time.Second
-	// DefaultHostedTimeout is longer than it takes to connect and the statement
-	// timeout of the hosted functions: a call that Postgres gives up on has an
-	// answer.
-	DefaultHostedTimeout = 9 * time.Second
-	// DefaultSealPatience is how long a seal may last before the edge asks to
-	// have it broken. A seal takes less than two seconds.
-	DefaultSealPatience = 5 * time.Second
 )
 
+// SealPatience is how long a seal may last before the edge asks to have it
+// broken. A seal takes less than two seconds.
+const SealPatience = 5 * time.Second
+
 const (
+	// hostedTimeout is longer than it takes to connect and the statement timeout of
+	// the hosted functions: a call that Postgres gives up on has an answer.
+	hostedTimeout = 9 * time.Second
 	// retrySoon is for what a moment may mend, retryLater for an outage.
 	retrySoon  = 2 * time.Second
 	retryLater = 30 * time.Second
@@ -111,10 +111,8 @@ type Options struct {
 	// PassThrough sends every call to the primary and does nothing else.
 	PassThrough bool
 
-	ReadTimeout   time.Duration
-	WriteTimeout  time.Duration
-	HostedTimeout time.Duration
-	SealPatience  time.Duration
+	ReadTimeout  time.Duration
+	WriteTimeout time.Duration
 
 	Metrics prometheus.Registerer
 	Logger  *slog.Logger
@@ -139,8 +137,6 @@ type Router struct {
 func New(opts Options) *Router {
 	setDefault(&opts.ReadTimeout, DefaultReadTimeout)
 	setDefault(&opts.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&opts.HostedTimeout, DefaultHostedTimeout)
-	setDefault(&opts.SealPatience, DefaultSealPatience)
 	setDefault(&opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Policy == nil {
 		opts.Policy = DefaultPolicy()
@@ -153,7 +149,7 @@ func New(opts Options) *Router {
 	opts.Breaker.Direct = r.fence.direct
 	// A probe asks both sides, one after the other. It keeps its slot until then:
 	// one whose result came too late to count would be followed by another such.
-	setDefault(&opts.Breaker.ProbeTimeout, opts.ReadTimeout+opts.HostedTimeout+time.Second)
+	setDefault(&opts.Breaker.ProbeTimeout, opts.ReadTimeout+hostedTimeout+time.Second)
 	r.breaker = breaker.New(opts.Breaker)
 	// A cutover waits for an edge that reaches the primary: so may this one, before
 	// its open window ends. Until its breaker closes it would refuse commands.
@@ -224,7 +220,7 @@ func (r *Router) Read(ctx context.Context, key string) (View, error) {
 // readSnapshot answers in place of a primary that did not: cause, or nil if it
 // was not asked.
 func (r *Router) readSnapshot(ctx context.Context, key string, mode contracts.ReplicationMode, cause error) (View, error) {
-	limited, cancel := context.WithTimeout(ctx, r.opts.HostedTimeout)
+	limited, cancel := context.WithTimeout(ctx, hostedTimeout)
 	defer cancel()
 	snapshot, err := r.opts.Snapshots.ReadSnapshot(limited, key)
 	switch {

@@ -218,7 +218,7 @@ func (w *write) enqueue(ctx context.Context) (done bool, err error) {
 
 // put enqueues, and once more if the reply was lost.
 func (w *write) put(ctx context.Context) (continuity.Receipt, error) {
-	limited, cancel := context.WithTimeout(ctx, w.opts.HostedTimeout)
+	limited, cancel := context.WithTimeout(ctx, hostedTimeout)
 	defer cancel()
 	w.epoch = w.fence.epoch()
 	receipt, err := w.opts.Queue.Enqueue(limited, w.cmd, w.epoch)
@@ -263,7 +263,7 @@ func (w *write) open(ctx context.Context) error {
 // sealed refuses for the moment that the cutover takes, and breaks a seal that
 // has outlived it.
 func (w *write) sealed(ctx context.Context, err error) error {
-	if w.fence.sealed(w.epoch) >= w.opts.SealPatience {
+	if w.fence.sealed(w.epoch) >= SealPatience {
 		broken := w.breakSeal(ctx)
 		if broken == nil {
 			return nil

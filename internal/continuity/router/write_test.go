@@ -373,7 +373,7 @@ func TestBrokenSeal(t *testing.T) {
 		if errors.As(err, &refusal); refusal.RetryAfter <= 0 || refusal.RetryAfter > 5*time.Second {
 			t.Errorf("retry after %s", refusal.RetryAfter)
 		}
-		<-time.After(router.DefaultSealPatience)
+		<-time.After(router.SealPatience)
 		w.hosted.mayBreak = false
 		if err := write("k-1"); !errors.Is(err, continuity.ErrNotYet) || codeOf(err) != contracts.CodeQueueFailure {
 			t.Fatalf("%v", err)
@@ -433,7 +433,7 @@ func TestBrokenSealThatThePrimaryHasNotHeardOf(t *testing.T) {
 			if !errors.Is(err, continuity.ErrSealed) {
 				t.Fatal(err)
 			}
-			<-time.After(router.DefaultSealPatience - time.Second)
+			<-time.After(router.SealPatience - time.Second)
 			w.Observe(t.Context())
 		}
 		if w.hosted.queued() != 1 {
