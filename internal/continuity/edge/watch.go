@@ -27,6 +27,9 @@ type Stats struct {
 	Dead          int64
 	Blocked       int64
 	ExpiredLeases int64
+	// UnknownTypes are those of commands that nobody is given: while one waits, the
+	// queue stays open.
+	UnknownTypes []string
 }
 
 // Unsettled counts the commands that the primary has yet to apply.
@@ -62,6 +65,7 @@ const (
 	ConditionQueue    = "queue_depth"
 	ConditionDead     = "dead_commands"
 	ConditionLease    = "lease_expired"
+	ConditionUnknown  = "unknown_command_types"
 	ConditionHosted   = "hosted_unreachable"
 )
 
@@ -196,6 +200,9 @@ func (w *Watch) seen(ctx context.Context, stats Stats) {
 	w.condition(ctx, ConditionLease, stats.ExpiredLeases > 0,
 		fmt.Sprintf("The lease of %d commands has expired: a worker of the primary died or hangs.", stats.ExpiredLeases),
 		"No lease is expired.")
+	w.condition(ctx, ConditionUnknown, len(stats.UnknownTypes) > 0,
+		fmt.Sprintf("Commands wait for a version that knows their types, and keep the queue open: %s.", strings.Join(stats.UnknownTypes, ", ")),
+		"No command of an unknown type waits.")
 }
 
 // Summary says how things stand, for people.

@@ -82,6 +82,7 @@ func TestConditions(t *testing.T) {
 		}, "queue_depth"},
 		{"dead", func(s *edge.Stats) { s.Dead, s.Blocked = 2, 1 }, "dead_commands"},
 		{"a lease", func(s *edge.Stats) { s.ExpiredLeases = 1 }, "lease_expired"},
+		{"of a type that nobody is given", func(s *edge.Stats) { s.UnknownTypes = []string{"order.bless"} }, "unknown_command_types"},
 		{"well again", func(*edge.Stats) {}, ""},
 	} {
 		stats := well

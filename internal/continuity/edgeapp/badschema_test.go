@@ -1,12 +1,17 @@
 package edgeapp_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/edgeapp"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
@@ -105,4 +110,22 @@ func TestUnknownStatus(t *testing.T) {
 	if _, health := e.ask("GET", "/api/_health", ""); health["fence_mode"] != "QUEUE" {
 		t.Errorf("%v", health)
 	}
+}
+
+// TestUnknownType of a command that a newer edge has put into the queue: it keeps
+// the queue open until somebody has heard of it.
+func TestUnknownType(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	e := s.edge(edge.Everything, func(o *edgeapp.Options) { o.OpenWindow = time.Hour })
+	e.goesAway()
+	e.untilTold("edge-1: primary_degraded")
+	_, err := s.queue.Enqueue(t.Context(), continuity.Command{
+		CommandID: uuid.New(), IdempotencyKey: "k-newer", CommandType: "order.bless", AggregateType: "order", AggregateID: "o-newer",
+		Payload: json.RawMessage(`{}`),
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.untilTold("edge-1: primary_degraded", "edge-1: unknown_command_types")
 }

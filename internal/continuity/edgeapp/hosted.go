@@ -108,6 +108,7 @@ func (h *hostedPlane) Stats(ctx context.Context) (edge.Stats, error) {
 		Dead:          s.UnacknowledgedDead,
 		Blocked:       s.BlockedAggregates,
 		ExpiredLeases: s.ExpiredLeases,
+		UnknownTypes:  s.UnknownTypes,
 	}, nil
 }
 
