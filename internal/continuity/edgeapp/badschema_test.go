@@ -36,7 +36,7 @@ func TestForeignSchema(t *testing.T) {
 		"no snapshots":    {`drop function continuity_read_snapshot`, "200 primary", taken, "503 snapshot_failure"},
 		"a later version": {`insert into rollingd_hosted_migrations (version_id, is_applied) values (999, true)`, "200 primary", taken, "503 snapshot_miss"},
 		"one more column": {`alter table continuity_commands add column priority int not null default 0`, "200 primary", taken, "503 snapshot_miss"},
-		"an unknown code": {`create or replace function continuity_pass_queue_gate(p_epoch bigint) returns bigint language plpgsql as $$ begin raise exception 'no' using errcode = 'RC042'; end $$`, "200 primary", refused, "503 snapshot_miss"},
+		"an unknown code": {`create or replace function continuity_lock_aggregates(p_commands jsonb) returns void language plpgsql as $$ begin raise exception 'no' using errcode = 'RC042'; end $$`, "200 primary", refused, "503 snapshot_miss"},
 		"an unknown mode": {`alter table continuity_fence drop constraint continuity_fence_mode; update continuity_fence set epoch = 2, mode = 'PAUSED'`, taken, taken, "503 snapshot_miss"},
 		"no rights to it": {`create or replace function continuity_enqueue(p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text, p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint) returns jsonb language plpgsql as $$ begin raise exception 'no' using errcode = '42501'; end $$`, "200 primary", refused, "503 snapshot_miss"},
 	} {

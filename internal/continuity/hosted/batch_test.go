@@ -52,7 +52,7 @@ func TestEachOfABatchHasItsOwnAnswer(t *testing.T) {
 		entries := w.enqueueAll(all)
 
 		for i, want := range []error{
-			2: continuity.ErrKeyReused, 5: continuity.ErrKeyReused, 6: continuity.ErrInvalid, 7: continuity.ErrInvalid,
+			2: continuity.ErrKeyReused, 5: continuity.ErrInvalid, 6: continuity.ErrInvalid, 7: continuity.ErrInvalid,
 			8: continuity.ErrPayloadTooLarge, 9: continuity.ErrInvalid, 11: nil,
 		} {
 			if i != 10 && !errors.Is(entries[i].Err, want) {

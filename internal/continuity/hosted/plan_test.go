@@ -141,3 +141,24 @@ func TestASessionKeepsItsPlan(t *testing.T) {
 		})
 	}
 }
+
+// TestStatsReadNoTable: edges ask for them every few seconds, and what is settled stays for weeks.
+func TestStatsReadNoTable(t *testing.T) {
+	w := direct(t)
+	w.openDrain()
+	w.enqueue(order("k", "o"))
+	w.exec(`analyze continuity_commands, continuity_outbox`)
+	tx := must[pgx.Tx](w)(w.pool.Begin(t.Context()))
+	defer func() { _ = tx.Rollback(t.Context()) }() // The test ends here.
+	if _, err := tx.Exec(t.Context(), `select continuity_queue_stats()`); err != nil {
+		t.Fatal(err)
+	}
+	var read int
+	err := tx.QueryRow(t.Context(), `
+		select coalesce(sum(seq_scan), 0)
+		from pg_stat_xact_user_tables
+		where relname in ('continuity_commands', 'continuity_outbox')`).Scan(&read)
+	if err != nil || read != 0 {
+		t.Errorf("%d tables were read from end to end: %v", read, err)
+	}
+}

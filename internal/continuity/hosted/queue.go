@@ -61,7 +61,7 @@ type ClaimOptions struct {
 	UpTo *continuity.Sequence
 }
 
-// QueueStats is a picture of the queue.
+// QueueStats is a picture of the queue. Counts by status end at 10,000.
 type QueueStats struct {
 	Commands map[contracts.CommandStatus]int64 `json:"commands"`
 	// Events are those of the outbox.

@@ -124,9 +124,9 @@ func valid(c continuity.Command) error {
 	switch {
 	case c.CommandID == uuid.Nil:
 		return fmt.Errorf("%w: a command needs an id", continuity.ErrInvalid)
-	case c.IdempotencyKey == "" || len(c.IdempotencyKey) > maxKey:
+	case strings.TrimSpace(c.IdempotencyKey) == "" || len(c.IdempotencyKey) > maxKey:
 		return fmt.Errorf("%w: the idempotency key has 1 to %d bytes", continuity.ErrInvalid, maxKey)
-	case c.AggregateID == "" || len(c.AggregateID) > maxAggregateID:
+	case strings.TrimSpace(c.AggregateID) == "" || len(c.AggregateID) > maxAggregateID:
 		return fmt.Errorf("%w: the aggregate's id has 1 to %d bytes", continuity.ErrInvalid, maxAggregateID)
 	case len(c.Payload) > contracts.MaxCommandPayloadBytes:
 		return fmt.Errorf("%w: %d bytes, at most %d", continuity.ErrPayloadTooLarge, len(c.Payload), contracts.MaxCommandPayloadBytes)
