@@ -45,6 +45,33 @@ type item struct {
 	Origin daydb.Day
 }
 
+// passOver marks what had ended before the restaurant had its first day: years of
+// orders would flood its tills. What changes again is in the ACTIVE day then.
+func (s *shop) passOver(ctx context.Context, k kind) error {
+	err := pg.WithTx(ctx, s.Pool, func(tx pgx.Tx) error {
+		if err := s.lease.Check(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			update `+k.table+` set
+			  projected_version = version
+			where (company_id, restaurant_id) = (@company, @restaurant)
+			  and projected_version < version
+			  and day_database_id is null
+			  and status = any(@ended)
+			  and updated_at < (
+			    select min(prewarmed_at)
+			    from day_databases
+			    where (company_id, restaurant_id) = (@company, @restaurant))`,
+			pgx.NamedArgs{"company": s.CompanyID, "restaurant": s.RestaurantID, "ended": k.ended()})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("pass over old %ss: %w", k.name, err)
+	}
+	return nil
+}
+
 // bind reads the next items behind an id and binds each to a day, before it is
 // written there. Without an ACTIVE day it reads those alone that are in a day.
 func (s *shop) bind(ctx context.Context, k kind, after string) (items []item, err error) {

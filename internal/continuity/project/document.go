@@ -19,28 +19,40 @@ type kind struct {
 	id, other, amount, method string
 	// idField and otherField are the documents' names for the ids.
 	idField, otherField string
+	// statuses are those of the table.
+	statuses []string
 }
 
 var kinds = []kind{
 	{
 		name: "order", table: "orders", id: "order_id", other: "payment_id", amount: "null::text", method: "null::text",
-		idField: "orderId", otherField: "paymentId",
+		idField: "orderId", otherField: "paymentId", statuses: []string{"pending", "paid", "preparing", "delivered", "cancelled", "refunded"},
 	},
 	{
 		name: "payment", table: "payments", id: "payment_id", other: "order_id", amount: "a.amount::text", method: "a.method",
-		idField: "paymentId", otherField: "orderId",
+		idField: "paymentId", otherField: "orderId", statuses: []string{"pending", "approved", "rejected", "refunded", "voided"},
 	},
 }
 
 // docID is the same for the same aggregate, whoever writes it and how often.
 func (k kind) docID(id string) string { return k.name + ":" + id }
 
-// statuses that documents call otherwise: an order that was delivered is closed,
-// which is what ends the document's life.
-var statuses = map[string]string{"delivered": "closed"}
+// ended are the statuses that end the document's life.
+func (k kind) ended() (ended []string) {
+	for _, status := range k.statuses {
+		if contracts.IsTerminal(k.name, statusOf(status)) {
+			ended = append(ended, status)
+		}
+	}
+	return ended
+}
+
+// renamed are statuses that documents call otherwise: an order that was delivered
+// is closed, which is what ends the document's life.
+var renamed = map[string]string{"delivered": "closed"}
 
 func statusOf(status string) string {
-	if renamed, ok := statuses[status]; ok {
+	if renamed, ok := renamed[status]; ok {
 		return renamed
 	}
 	return status

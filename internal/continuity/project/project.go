@@ -192,6 +192,9 @@ func (w *work) restaurant(ctx context.Context, r daydb.Restaurant) error {
 	s := &shop{work: w, Restaurant: r, verified: make(map[string]bool)}
 	var errs []error
 	for _, k := range kinds {
+		if err := s.passOver(ctx, k); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
 		for after := ""; ctx.Err() == nil; {
 			items, err := s.bind(ctx, k, after)
 			if err != nil {

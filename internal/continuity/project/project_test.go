@@ -349,3 +349,34 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstDay takes over what is open, and what ends from then on, and not the
+// years before it.
+func TestFirstDay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	advance := func(id string) {
+		for _, status := range []string{"paid", "preparing", "delivered"} {
+			w.status(id, status)
+		}
+	}
+	for _, id := range []string{"old", "open", "late"} {
+		w.apply(south, "order.create", id, `{"total":1}`)
+	}
+	advance("old")
+	w.day(south, today, daydb.Prewarmed)
+	advance("late")
+	w.set(w.name(south, today), daydb.Active)
+	db := w.name(south, today)
+	if r := w.run(); r.Written != 2 || r.Waiting != 0 {
+		t.Errorf("%+v", r)
+	}
+	w.expect(db, "order:open", "status pending")
+	w.expect(db, "order:late", "status closed")
+	w.absent(db, "order:old")
+	w.status("old", "refunded")
+	if r := w.run(); r.Written != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.expect(db, "order:old", "status refunded")
+}
