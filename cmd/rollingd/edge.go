@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rollingd/rollingd/internal/continuity/edgeapp"
+	"github.com/rollingd/rollingd/internal/daemon"
 )
 
 // summaryHour is when people are told how things stand, in UTC: the morning in
@@ -116,16 +116,12 @@ func (c *cli) configureEdge() (edgeConfig, *edgeapp.App, error) {
 	cfg.Version = versionText()
 	cfg.Logger = cfg.shared.logger(c)
 	edge, err := edgeapp.New(cfg.Options)
-	var invalid *edgeapp.InvalidError
+	var invalid *daemon.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
 		return edgeConfig{}, nil, err
 	}
 	if invalid != nil {
-		for _, p := range invalid.Problems {
-			if !reported[p.Option] {
-				problems = append(problems, fmt.Sprintf("%s: %s", edgeVariableOf(p.Option), p.Want))
-			}
-		}
+		problems = append(problems, problemsOf(invalid, reported, edgeVariableOf)...)
 	}
 	if len(problems) > 0 {
 		return edgeConfig{}, nil, wrongSettings(problems)

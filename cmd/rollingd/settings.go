@@ -11,6 +11,7 @@ import (
 	"github.com/rollingd/rollingd/internal/app"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/primary"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/device"
 )
 
@@ -184,12 +185,12 @@ func (c *cli) configure() (config, *app.App, error) {
 	cfg.Version = versionText()
 	cfg.Logger = cfg.logger(c)
 	a, err := app.New(cfg.Options)
-	var invalid *app.InvalidError
+	var invalid *daemon.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
 		return config{}, nil, err
 	}
 	if invalid != nil {
-		problems = append(problems, problemsOf(invalid, reported)...)
+		problems = append(problems, problemsOf(invalid, reported, variableOf)...)
 	}
 	if len(problems) > 0 {
 		return config{}, nil, wrongSettings(problems)
@@ -199,7 +200,7 @@ func (c *cli) configure() (config, *app.App, error) {
 
 // problemsOf names the variables of options that have no usable value, but for
 // those that were reported.
-func problemsOf(invalid *app.InvalidError, reported map[string]bool) []string {
+func problemsOf(invalid *daemon.InvalidError, reported map[string]bool, variableOf func(option string) string) []string {
 	var problems []string
 	for _, p := range invalid.Problems {
 		if !reported[p.Option] {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/devstack"
 )
 
@@ -62,8 +63,8 @@ func checkGiven(databaseURL, couchURL string) error {
 		CouchURL:    cmp.Or(couchURL, "http://admin:secret@127.0.0.1:5984"),
 		AdminTokens: "dev=destroyer:" + randomToken(),
 	})
-	if invalid := (*app.InvalidError)(nil); errors.As(err, &invalid) {
-		return wrongSettings(problemsOf(invalid, nil))
+	if invalid := (*daemon.InvalidError)(nil); errors.As(err, &invalid) {
+		return wrongSettings(problemsOf(invalid, nil, variableOf))
 	}
 	return err
 }

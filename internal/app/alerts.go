@@ -22,7 +22,7 @@ func (a *App) startAlerts(ctx context.Context, metrics prometheus.Registerer) (t
 		return nil, err
 	}
 	alerts := alert.New(alert.Options{Origin: "primary of " + a.opts.Env, Senders: senders, Metrics: metrics, Logger: a.opts.Logger})
-	a.background(ctx, "alerts", alerts.Run)
+	a.Background(ctx, "alerts", alerts.Run)
 	return alerts.Tell, nil
 }
 

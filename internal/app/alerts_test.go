@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/crew"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/pg"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 	"github.com/rollingd/rollingd/internal/run"
@@ -47,7 +48,7 @@ func TestPeopleAreToldOfTheDead(t *testing.T) {
 	}))
 	defer chat.Close()
 	quiet := slog.New(slog.DiscardHandler)
-	a := &App{opts: Options{
+	a := &App{Daemon: daemon.New(), opts: Options{
 		Env:       "prod",
 		Receivers: alert.Receivers{TelegramToken: "1:secret", TelegramChat: "1", TelegramAPI: chat.URL},
 		Logger:    quiet,
@@ -57,7 +58,7 @@ func TestPeopleAreToldOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	crews := crew.New(crew.Options{Pool: pool, Name: "a", Workers: 4, Lease: 30 * time.Second, Logger: quiet, Metrics: prometheus.NewRegistry()})
-	a.onStop("crew", crews.Stop)
+	a.OnStop("crew", crews.Stop)
 	if err := crews.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

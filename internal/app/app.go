@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/crew"
 	"github.com/rollingd/rollingd/internal/cron"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/guard"
 	"github.com/rollingd/rollingd/internal/pg"
@@ -39,25 +39,17 @@ const (
 
 // App is the server.
 type App struct {
-	opts     Options
-	cleanups []cleanup
-	addr     net.Addr
-	failed   chan error
+	*daemon.Daemon
+	opts Options
 }
 
-// cleanup undoes one step of the start.
-type cleanup struct {
-	what string
-	do   func(ctx context.Context) error
-}
-
-// New returns a server, or an InvalidError. It does nothing else yet.
+// New returns a server, or a daemon.InvalidError. It does nothing else yet.
 func New(opts Options) (*App, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &App{opts: opts, failed: make(chan error, 1)}, nil
+	return &App{Daemon: daemon.New(), opts: opts}, nil
 }
 
 // Start opens the stores, applies pending migrations, and starts the API and
@@ -81,7 +73,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.onStop("postgres", func(ctx context.Context) error { return within(ctx, pool.Close) })
+	a.OnStop("postgres", func(ctx context.Context) error { return daemon.Within(ctx, pool.Close) })
 
 	// The queue of the continuity plane is this database's, too, for the units of runs.
 	schema := []pg.Migrations{migrations.Primary(), migrations.Hosted()}
@@ -99,7 +91,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.onStop("couchdb", func(context.Context) error { return couchdb.Close() })
+	a.OnStop("couchdb", func(context.Context) error { return couchdb.Close() })
 
 	leases := fence.New(pool, holder(), opts.LeaseTTL)
 	archiver := archive.New(archive.Options{
@@ -198,92 +190,28 @@ func (a *App) Start(ctx context.Context) (err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(adminOptions))
-	if err := a.serve(ctx, continuity.besideInternal(besideDevices(plane, mux))); err != nil {
+	// The crons are stopped before it, so that requests that wait for a run have
+	// their answer when it is shut down.
+	server := &http.Server{
+		Handler:           continuity.besideInternal(besideDevices(plane, mux)),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	if err := a.Serve(ctx, opts.ListenAddr, server); err != nil {
 		return err
 	}
 
 	if plane != nil {
 		// Feeds would keep the HTTP server from shutting down.
-		a.onStop("device feeds", plane.shut)
+		a.OnStop("device feeds", plane.shut)
 	}
-	a.onStop("crew", crews.Stop)
+	a.OnStop("crew", crews.Stop)
 	if err := crews.Start(ctx); err != nil {
 		return err
 	}
 	crons.Start()
-	a.onStop("crons", crons.Stop)
-	logger.InfoContext(ctx, "started", "version", opts.Version, "env", opts.Env, "addr", a.addr.String(), "couchdb", couchdb.Addr())
+	a.OnStop("crons", crons.Stop)
+	logger.InfoContext(ctx, "started", "version", opts.Version, "env", opts.Env, "addr", a.Addr(), "couchdb", couchdb.Addr())
 	return nil
-}
-
-// serve starts the HTTP server. The crons are stopped before it, so that the
-// requests that wait for a run have their answer when it is shut down.
-func (a *App) serve(ctx context.Context, handler http.Handler) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.opts.ListenAddr)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	a.addr = listener.Addr()
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		ErrorLog:          slog.NewLogLogger(a.opts.Logger.Handler(), slog.LevelDebug),
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.failed <- fmt.Errorf("serve: %w", err)
-		}
-	}()
-	a.onStop("http server", func(ctx context.Context) error {
-		err := server.Shutdown(ctx)
-		if err != nil {
-			err = errors.Join(err, server.Close())
-		}
-		<-ended
-		return err
-	})
-	return nil
-}
-
-// Addr is where the HTTP server listens, once it is started.
-func (a *App) Addr() string { return a.addr.String() }
-
-// Failed delivers the error of a server that ended by itself.
-func (a *App) Failed() <-chan error { return a.failed }
-
-// Stop undoes the start in the reverse order: the crons first, whose runs write
-// how far they came, then the API, then the stores. When ctx ends before that,
-// what is left is cut off, and Stop says so.
-func (a *App) Stop(ctx context.Context) error {
-	var problems []error
-	for len(a.cleanups) > 0 {
-		last := a.cleanups[len(a.cleanups)-1]
-		a.cleanups = a.cleanups[:len(a.cleanups)-1]
-		if err := last.do(ctx); err != nil {
-			problems = append(problems, fmt.Errorf("stop %s: %w", last.what, err))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-func (a *App) onStop(what string, do func(ctx context.Context) error) {
-	a.cleanups = append(a.cleanups, cleanup{what: what, do: do})
-}
-
-// within runs fn, and gives up on it when ctx ends.
-func within(ctx context.Context, fn func()) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		fn()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
@@ -177,7 +178,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		opts := good
 		c.spoil(&opts)
 		_, err := app.New(opts)
-		var invalid *app.InvalidError
+		var invalid *daemon.InvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", c.name, err)
 			continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,6 +17,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/project"
 	"github.com/rollingd/rollingd/internal/continuity/publish"
 	"github.com/rollingd/rollingd/internal/couch"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/guard"
@@ -175,7 +175,7 @@ func (a *App) openHosted(ctx context.Context) (hosted.Transport, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.onStop("hosted database", func(ctx context.Context) error { return within(ctx, transport.Close) })
+		a.OnStop("hosted database", func(ctx context.Context) error { return daemon.Within(ctx, transport.Close) })
 		return transport, nil
 	}
 	pool, err := pg.Open(ctx, a.opts.HostedDatabaseURL, pg.Options{
@@ -186,7 +186,7 @@ func (a *App) openHosted(ctx context.Context) (hosted.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.onStop("hosted database", func(ctx context.Context) error { return within(ctx, pool.Close) })
+	a.OnStop("hosted database", func(ctx context.Context) error { return daemon.Within(ctx, pool.Close) })
 	return hosted.NewPostgres(pool), nil
 }
 
@@ -194,7 +194,7 @@ func (a *App) openHosted(ctx context.Context) (hosted.Transport, error) {
 // the server is stopped. What fails is logged once, and again when it fails in
 // another way.
 func (a *App) repeat(ctx context.Context, what string, every time.Duration, wake <-chan struct{}, once func(context.Context) error) {
-	a.background(ctx, what, func(ctx context.Context) {
+	a.Background(ctx, what, func(ctx context.Context) {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		last := ""
@@ -214,18 +214,6 @@ func (a *App) repeat(ctx context.Context, what string, every time.Duration, wake
 			case <-ticker.C:
 			}
 		}
-	})
-}
-
-// background runs something until the server is stopped.
-func (a *App) background(ctx context.Context, what string, run func(context.Context)) {
-	// It lives until it is stopped, not until the start is done.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { run(ctx) })
-	a.onStop(what, func(ctx context.Context) error {
-		cancel()
-		return within(ctx, running.Wait)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/device"
 	"github.com/rollingd/rollingd/internal/device/socket"
@@ -81,10 +82,10 @@ func (a *App) startDevicePlane(ctx context.Context, pool *pgxpool.Pool, metrics 
 	var running sync.WaitGroup
 	running.Go(func() { view.Follow(living, pool, opts.Logger) })
 	running.Go(func() { proxy.Watch(living) })
-	a.onStop("device plane", func(ctx context.Context) error {
+	a.OnStop("device plane", func(ctx context.Context) error {
 		cancel()
 		defer proxy.Close()
-		return errors.Join(sockets.Close(ctx), within(ctx, running.Wait))
+		return errors.Join(sockets.Close(ctx), daemon.Within(ctx, running.Wait))
 	})
 	return &devicePlane{Proxy: proxy, sockets: sockets}, nil
 }

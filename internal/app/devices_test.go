@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
 )
 
@@ -156,7 +157,7 @@ func TestDeviceOptions(t *testing.T) {
 		opts := app.Options{Env: "prod", DatabaseURL: "postgres://127.0.0.1/x", CouchURL: "http://admin:secret@127.0.0.1:5984", AdminTokens: "dora=destroyer:" + token}
 		c.change(&opts)
 		_, err := app.New(opts)
-		var invalid *app.InvalidError
+		var invalid *daemon.InvalidError
 		switch {
 		case c.option == "" && err != nil:
 			t.Errorf("%v", err)

@@ -3,11 +3,9 @@ package app
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/primary"
+	"github.com/rollingd/rollingd/internal/daemon"
 	"github.com/rollingd/rollingd/internal/device"
 )
 
@@ -111,59 +110,29 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Problem is an option that has no usable value.
-type Problem struct {
-	// Option is the name of the field of Options.
-	Option string
-	// Want says what it wants, and never repeats the value: it may be a secret.
-	Want string
-}
-
-// InvalidError lists all options that have no usable value.
-type InvalidError struct{ Problems []Problem }
-
-func (e *InvalidError) Error() string {
-	var all []string
-	for _, p := range e.Problems {
-		all = append(all, p.Option+": "+p.Want)
-	}
-	return strings.Join(all, "; ")
-}
-
 func (o Options) withDefaults() Options {
-	setDefault(&o.ListenAddr, DefaultListenAddr)
-	setDefault(&o.TTLDays, DefaultTTLDays)
-	setDefault(&o.SealSettle, DefaultSealSettle)
-	setDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
-	setDefault(&o.DeviceSilence, DefaultDeviceSilence)
-	setDefault(&o.DeviceRate, device.DefaultRate)
-	setDefault(&o.ContinuityPolicy, string(primary.Available))
-	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
-	setDefault(&o.Workers, DefaultWorkers)
-	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	daemon.SetDefault(&o.ListenAddr, DefaultListenAddr)
+	daemon.SetDefault(&o.TTLDays, DefaultTTLDays)
+	daemon.SetDefault(&o.SealSettle, DefaultSealSettle)
+	daemon.SetDefault(&o.DeviceWriteLimit, DefaultDeviceWriteLimit)
+	daemon.SetDefault(&o.DeviceSilence, DefaultDeviceSilence)
+	daemon.SetDefault(&o.DeviceRate, device.DefaultRate)
+	daemon.SetDefault(&o.ContinuityPolicy, string(primary.Available))
+	daemon.SetDefault(&o.LeaseTTL, DefaultLeaseTTL)
+	daemon.SetDefault(&o.Workers, DefaultWorkers)
+	daemon.SetDefault(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 
-func setDefault[T comparable](option *T, standard T) {
-	var zero T
-	if *option == zero {
-		*option = standard
-	}
-}
-
-// validate returns an InvalidError with all problems at once.
+// validate returns a daemon.InvalidError with all problems at once.
 func (o Options) validate() error {
-	var problems []Problem
-	want := func(met bool, option, format string, args ...any) {
-		if !met {
-			problems = append(problems, Problem{Option: option, Want: fmt.Sprintf(format, args...)})
-		}
-	}
+	var check daemon.Check
+	want := check.Want
 	want(contracts.ValidEnv(o.Env), "Env", "want the prefix of the database names, such as prod: a letter, then up to 31 of a-z, 0-9 and -")
 	_, err := pgxpool.ParseConfig(o.DatabaseURL)
 	want(err == nil && o.DatabaseURL != "", "DatabaseURL", "want postgres://user:password@host:port/database")
 	want(validCouch(o.CouchURL), "CouchURL", "want http://user:password@host:port of an administrator")
-	want(validListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
+	want(daemon.ValidListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8080 or :8080")
 	if _, err := api.ParseTokens(o.AdminTokens); err != nil {
 		want(false, "AdminTokens", "want actor=role:token,…: %v", err)
 	}
@@ -187,10 +156,7 @@ func (o Options) validate() error {
 	o.validateContinuity(want)
 	want(o.LeaseTTL >= leastLeaseTTL, "LeaseTTL", "want a duration of at least %s", leastLeaseTTL)
 	want(o.Workers >= 1 && o.Workers <= mostWorkers, "Workers", "want a number from 1 to %d", mostWorkers)
-	if len(problems) > 0 {
-		return &InvalidError{Problems: problems}
-	}
-	return nil
+	return check.Err()
 }
 
 func (o Options) validateContinuity(want func(met bool, option, format string, args ...any)) {
@@ -243,15 +209,6 @@ func validCouch(raw string) bool {
 	}
 	_, withPassword := u.User.Password()
 	return withPassword
-}
-
-func validListen(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil
 }
 
 // holder names this process to operators, in the leases that it holds.

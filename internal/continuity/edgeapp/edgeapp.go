@@ -6,11 +6,8 @@ package edgeapp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +17,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/breaker"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/router"
+	"github.com/rollingd/rollingd/internal/daemon"
 )
 
 const (
@@ -35,27 +33,19 @@ const (
 
 // App is an edge.
 type App struct {
-	opts     Options
-	cleanups []cleanup
-	addr     net.Addr
-	failed   chan error
-	watch    *edge.Watch
-	alerts   *alert.Alerts
+	*daemon.Daemon
+	opts   Options
+	watch  *edge.Watch
+	alerts *alert.Alerts
 }
 
-// cleanup undoes one step of the start.
-type cleanup struct {
-	what string
-	do   func(ctx context.Context) error
-}
-
-// New returns an edge, or an InvalidError. It does nothing else yet.
+// New returns an edge, or a daemon.InvalidError. It does nothing else yet.
 func New(opts Options) (*App, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &App{opts: opts, failed: make(chan error, 1)}, nil
+	return &App{Daemon: daemon.New(), opts: opts}, nil
 }
 
 // Start begins to serve. Neither the primary nor the hosted database need be
@@ -78,7 +68,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.onStop("primary", func(context.Context) error { primary.Close(); return nil })
+	a.OnStop("primary", func(context.Context) error { primary.Close(); return nil })
 
 	transitions := edge.NewTransitions()
 	routing := router.Options{
@@ -110,12 +100,12 @@ func (a *App) Start(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		a.onStop("hosted database", func(ctx context.Context) error { return within(ctx, closePlane) })
+		a.OnStop("hosted database", func(ctx context.Context) error { return daemon.Within(ctx, closePlane) })
 		routing.Queue, routing.Snapshots, routing.Fence = plane, plane, plane
 		watching.Hosted = plane
 	}
 	rt := router.New(routing)
-	a.onStop("router", func(ctx context.Context) error { return within(ctx, rt.Close) })
+	a.OnStop("router", func(ctx context.Context) error { return daemon.Within(ctx, rt.Close) })
 	if opts.Phase.Alerts() {
 		if err := a.startAlerts(ctx, metrics); err != nil {
 			return err
@@ -124,7 +114,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	}
 	watching.Router = rt
 	a.watch = edge.NewWatch(watching)
-	a.background(ctx, "watch", a.watch.Run)
+	a.Background(ctx, "watch", a.watch.Run)
 
 	api := edge.New(edge.Options{
 		Phase:       opts.Phase,
@@ -137,10 +127,19 @@ func (a *App) Start(ctx context.Context) (err error) {
 		Metrics:     metrics,
 		Logger:      logger,
 	})
-	if err := a.serve(ctx, api); err != nil {
+	server := &http.Server{
+		Handler:           api,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	if err := a.Serve(ctx, opts.ListenAddr, server); err != nil {
 		return err
 	}
-	logger.InfoContext(ctx, "started", "version", opts.Version, "addr", a.addr.String(), "phase", opts.Phase, "instance", opts.Instance)
+	logger.InfoContext(ctx, "started", "version", opts.Version, "addr", a.Addr(), "phase", opts.Phase, "instance", opts.Instance)
 	return nil
 }
 
@@ -175,7 +174,7 @@ func (a *App) startAlerts(ctx context.Context, metrics prometheus.Registerer) er
 		Metrics: metrics,
 		Logger:  a.opts.Logger,
 	})
-	a.background(ctx, "alerts", a.alerts.Run)
+	a.Background(ctx, "alerts", a.alerts.Run)
 	return nil
 }
 
@@ -183,91 +182,5 @@ func (a *App) startAlerts(ctx context.Context, metrics prometheus.Registerer) er
 func (a *App) Summarize(ctx context.Context) {
 	if a.alerts != nil {
 		a.alerts.Tell(ctx, alert.Message{Subject: "daily summary", Text: a.watch.Summary()})
-	}
-}
-
-// background runs something until the edge is stopped. It outlives the context
-// of the start, whose end is the reason to stop in order.
-func (a *App) background(ctx context.Context, what string, run func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var group sync.WaitGroup
-	group.Go(func() { run(ctx) })
-	a.onStop(what, func(ctx context.Context) error {
-		cancel()
-		return within(ctx, group.Wait)
-	})
-}
-
-// serve starts the HTTP server, which is the first to be stopped: requests that
-// are under way have their answers.
-func (a *App) serve(ctx context.Context, handler http.Handler) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.opts.ListenAddr)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	a.addr = listener.Addr()
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(a.opts.Logger.Handler(), slog.LevelDebug),
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.failed <- fmt.Errorf("serve: %w", err)
-		}
-	}()
-	a.onStop("http server", func(ctx context.Context) error {
-		err := server.Shutdown(ctx)
-		if err != nil {
-			err = errors.Join(err, server.Close())
-		}
-		<-ended
-		return err
-	})
-	return nil
-}
-
-// Addr is where the HTTP server listens, once it is started.
-func (a *App) Addr() string { return a.addr.String() }
-
-// Failed delivers the error of a server that ended by itself.
-func (a *App) Failed() <-chan error { return a.failed }
-
-// Stop undoes the start in the reverse order. When ctx ends before that, what is
-// left is cut off, and Stop says so.
-func (a *App) Stop(ctx context.Context) error {
-	var problems []error
-	for len(a.cleanups) > 0 {
-		last := a.cleanups[len(a.cleanups)-1]
-		a.cleanups = a.cleanups[:len(a.cleanups)-1]
-		if err := last.do(ctx); err != nil {
-			problems = append(problems, fmt.Errorf("stop %s: %w", last.what, err))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-func (a *App) onStop(what string, do func(ctx context.Context) error) {
-	a.cleanups = append(a.cleanups, cleanup{what: what, do: do})
-}
-
-// within runs fn, and gives up on it when ctx ends.
-func within(ctx context.Context, fn func()) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		fn()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

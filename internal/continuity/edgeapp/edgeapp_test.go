@@ -12,6 +12,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/alert"
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/edgeapp"
+	"github.com/rollingd/rollingd/internal/daemon"
 )
 
 // TestStartsAlone: neither the primary nor the hosted database need be there,
@@ -157,7 +158,7 @@ func TestOptions(t *testing.T) {
 			opts := good
 			c.change(&opts)
 			_, err := edgeapp.New(opts)
-			var invalid *edgeapp.InvalidError
+			var invalid *daemon.InvalidError
 			if !errors.As(err, &invalid) {
 				t.Fatalf("%v", err)
 			}

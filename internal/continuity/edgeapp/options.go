@@ -2,12 +2,8 @@ package edgeapp
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,6 +13,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity/edge"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/continuity/router"
+	"github.com/rollingd/rollingd/internal/daemon"
 )
 
 // DefaultListenAddr is where an edge listens unless it is told otherwise.
@@ -67,60 +64,30 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Problem is an option that has no usable value.
-type Problem struct {
-	// Option is the name of the field of Options.
-	Option string
-	// Want says what it wants, and never repeats the value: it may be a secret.
-	Want string
-}
-
-// InvalidError lists all options that have no usable value.
-type InvalidError struct{ Problems []Problem }
-
-func (e *InvalidError) Error() string {
-	var all []string
-	for _, p := range e.Problems {
-		all = append(all, p.Option+": "+p.Want)
-	}
-	return strings.Join(all, "; ")
-}
-
 func (o Options) withDefaults() Options {
-	setDefault(&o.ListenAddr, DefaultListenAddr)
-	setDefault(&o.QueueThreshold, edge.DefaultQueueThreshold)
-	setDefault(&o.WatchInterval, edge.DefaultWatchInterval)
-	setDefault(&o.FailureThreshold, breaker.DefaultFailureThreshold)
-	setDefault(&o.OpenWindow, breaker.DefaultOpenWindow)
-	setDefault(&o.RecoveryProbes, breaker.DefaultRecoveryProbes)
-	setDefault(&o.ReadTimeout, router.DefaultReadTimeout)
-	setDefault(&o.WriteTimeout, router.DefaultWriteTimeout)
-	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	daemon.SetDefault(&o.ListenAddr, DefaultListenAddr)
+	daemon.SetDefault(&o.QueueThreshold, edge.DefaultQueueThreshold)
+	daemon.SetDefault(&o.WatchInterval, edge.DefaultWatchInterval)
+	daemon.SetDefault(&o.FailureThreshold, breaker.DefaultFailureThreshold)
+	daemon.SetDefault(&o.OpenWindow, breaker.DefaultOpenWindow)
+	daemon.SetDefault(&o.RecoveryProbes, breaker.DefaultRecoveryProbes)
+	daemon.SetDefault(&o.ReadTimeout, router.DefaultReadTimeout)
+	daemon.SetDefault(&o.WriteTimeout, router.DefaultWriteTimeout)
+	daemon.SetDefault(&o.Logger, slog.New(slog.DiscardHandler))
 	if o.Instance == "" {
 		o.Instance, _ = os.Hostname()
 	}
 	return o
 }
 
-func setDefault[T comparable](option *T, standard T) {
-	var zero T
-	if *option == zero {
-		*option = standard
-	}
-}
-
 // minSecret is the least length of a secret of webhooks, in characters.
 const minSecret = 16
 
-// validate returns an InvalidError with all problems at once.
+// validate returns a daemon.InvalidError with all problems at once.
 func (o Options) validate() error {
-	var problems []Problem
-	want := func(met bool, option, format string, args ...any) {
-		if !met {
-			problems = append(problems, Problem{Option: option, Want: fmt.Sprintf(format, args...)})
-		}
-	}
-	want(validListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8090 or :8090")
+	var check daemon.Check
+	want := check.Want
+	want(daemon.ValidListen(o.ListenAddr), "ListenAddr", "want host:port, such as 127.0.0.1:8090 or :8090")
 	if _, err := edge.ParseTokens(o.Tokens); err != nil {
 		want(false, "Tokens", "want caller=token,…: %v", err)
 	}
@@ -149,10 +116,7 @@ func (o Options) validate() error {
 	} {
 		want(d > 0, option, "want a duration above zero, such as 30s")
 	}
-	if len(problems) > 0 {
-		return &InvalidError{Problems: problems}
-	}
-	return nil
+	return check.Err()
 }
 
 func (o Options) validateHosted(want func(met bool, option, format string, args ...any)) {
@@ -172,13 +136,4 @@ func (o Options) validateHosted(want func(met bool, option, format string, args 
 		want(err == nil && o.DatabaseURL != "", "DatabaseURL",
 			"want postgres://user:password@host:port/database of the hosted database, or SUPABASE_URL with its service key; phase %d speaks to it", o.Phase)
 	}
-}
-
-func validListen(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil
 }
