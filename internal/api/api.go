@@ -19,6 +19,7 @@ import (
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/guard"
 	"github.com/rollingd/rollingd/internal/pg"
+	"github.com/rollingd/rollingd/internal/web"
 )
 
 // Crons is the registry of jobs; *cron.Registry has it.
@@ -93,8 +94,8 @@ type API struct {
 func New(opts Options) *API {
 	a := &API{Options: opts, echo: echo.New(), metrics: newMetrics(opts.Metrics)}
 	a.echo.HTTPErrorHandler = a.answerError
-	a.echo.JSONSerializer = plainJSON{}
-	a.echo.Use(a.observe, a.recoverPanic, a.authenticate)
+	a.echo.JSONSerializer = web.PlainJSON{}
+	a.echo.Use(a.observe, web.Recover(a.Logger, identify), a.authenticate)
 
 	// Load balancers ask by HEAD too.
 	probes := []string{http.MethodGet, http.MethodHead}

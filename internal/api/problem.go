@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -201,16 +200,4 @@ func (a *API) answerError(err error, c echo.Context) {
 	}
 	// The client has hung up if this fails.
 	_ = c.Echo().JSONSerializer.Serialize(c, p, "")
-}
-
-// plainJSON leaves <, > and & as they are: people read these answers, and no
-// browser takes them for a page.
-type plainJSON struct{ echo.DefaultJSONSerializer }
-
-// Serialize writes a value as JSON.
-func (plainJSON) Serialize(c echo.Context, value any, indent string) error {
-	enc := json.NewEncoder(c.Response())
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	return enc.Encode(value)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/daydb"
+	"github.com/rollingd/rollingd/internal/web"
 )
 
 const (
@@ -93,7 +94,7 @@ func decodeField(dec *json.Decoder, into fields, seen map[string]bool) error {
 	name, _ := t.(string)
 	target, ok := into[name]
 	if !ok {
-		return invalid("unknown_field", printable(name), "there is no field %q here; the fields are: %s", printable(name), into.names())
+		return invalid("unknown_field", web.Printable(name), "there is no field %q here; the fields are: %s", web.Printable(name), into.names())
 	}
 	if seen[name] {
 		return invalid("duplicate_field", name, "the field is there twice")
@@ -141,7 +142,7 @@ func query(c echo.Context, names ...string) (map[string]string, error) {
 	for name, all := range c.QueryParams() {
 		switch {
 		case !slices.Contains(names, name):
-			return nil, invalid("unknown_parameter", printable(name), "there is no parameter %q here; the parameters are: %s", printable(name), listed(names))
+			return nil, invalid("unknown_parameter", web.Printable(name), "there is no parameter %q here; the parameters are: %s", web.Printable(name), listed(names))
 		case len(all) > 1:
 			return nil, invalid("duplicate_parameter", name, "the parameter is there twice")
 		}
@@ -213,21 +214,6 @@ func requiredReason(c echo.Context) (string, error) {
 		return "", err
 	}
 	return reasonOf(given)
-}
-
-// printable cuts what a client sent to what an answer may repeat.
-func printable(s string) string {
-	const most = 64
-	runes := []rune(s)
-	if len(runes) > most {
-		runes = append(runes[:most], '…')
-	}
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = unicode.ReplacementChar
-		}
-	}
-	return string(runes)
 }
 
 func orZero[T any](p *T) T {

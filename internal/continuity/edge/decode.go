@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/web"
 )
 
 const (
@@ -131,7 +132,7 @@ func decodeFields(body []byte, into map[string]any) error {
 		target, ok := into[name]
 		switch {
 		case !ok:
-			return invalid(printable(name), "there is no field %q here", printable(name))
+			return invalid(web.Printable(name), "there is no field %q here", web.Printable(name))
 		case seen[name]:
 			return invalid(name, "the field is there twice")
 		}
@@ -249,19 +250,4 @@ func checkKey(key string) error {
 		}
 	}
 	return nil
-}
-
-// printable cuts what a client sent to what an answer may repeat.
-func printable(s string) string {
-	const most = 64
-	runes := []rune(s)
-	if len(runes) > most {
-		runes = append(runes[:most], '…')
-	}
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = unicode.ReplacementChar
-		}
-	}
-	return string(runes)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/breaker"
 	"github.com/rollingd/rollingd/internal/continuity/router"
+	"github.com/rollingd/rollingd/internal/web"
 )
 
 // Options of the API.
@@ -53,8 +54,8 @@ type Edge struct {
 func New(opts Options) *Edge {
 	e := &Edge{opts: opts, echo: echo.New(), metrics: newMetrics(opts.Metrics), log: opts.Logger}
 	e.echo.HTTPErrorHandler = e.answerError
-	e.echo.JSONSerializer = plainJSON{}
-	e.echo.Use(e.observe, e.recoverPanic, e.authenticate)
+	e.echo.JSONSerializer = web.PlainJSON{}
+	e.echo.Use(e.observe, web.Recover(e.log, identify), e.authenticate)
 
 	probes := []string{http.MethodGet, http.MethodHead}
 	e.echo.Match(probes, "/healthz", e.healthz)
