@@ -34,6 +34,26 @@ func options(t *testing.T) app.Options {
 	}
 }
 
+// started is a server that is stopped when the test ends.
+func started(t *testing.T, opts app.Options) *app.App {
+	t.Helper()
+	a, err := app.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		defer cancel()
+		if err := a.Stop(ctx); err != nil {
+			t.Error("stop: ", err)
+		}
+	})
+	return a
+}
+
 func call(t *testing.T, a *app.App, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+a.Addr()+path, strings.NewReader(body))

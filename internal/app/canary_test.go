@@ -1,14 +1,12 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,20 +18,7 @@ import (
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	opts := options(t)
-	a, err := app.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-		defer cancel()
-		if err := a.Stop(ctx); err != nil {
-			t.Errorf("stop: %v", err)
-		}
-	})
+	a := started(t, opts)
 	w := &canaryWorld{t: t, opts: opts, app: a}
 	w.admin("PUT", "/admin/restaurants/acme/centro", "", nil)
 	w.admin("PUT", "/admin/restaurants/other/norte", "", nil)

@@ -57,20 +57,7 @@ func TestWhatFailbackWaitsFor(t *testing.T) {
 	opts.ContinuityPhase = edge.Route
 	opts.ServiceTokens = "service-token-0123456789"
 	opts.Logger = slog.New(slog.NewTextHandler(said, nil))
-	a, err := app.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := a.Stop(ctx); err != nil {
-			t.Error("stop: ", err)
-		}
-	})
+	started(t, opts)
 	timeout := time.After(20 * time.Second)
 	for {
 		select {

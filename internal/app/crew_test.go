@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
 )
@@ -24,20 +22,7 @@ func TestReplicasShareANight(t *testing.T) {
 	opts.Workers = 1 // So that one replica has no time for all.
 	var replicas []*app.App
 	for range 2 {
-		a, err := app.New(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			if err := a.Stop(ctx); err != nil {
-				t.Error("stop: ", err)
-			}
-		})
+		a := started(t, opts)
 		replicas = append(replicas, a)
 	}
 	for i := range restaurants {

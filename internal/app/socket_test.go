@@ -1,9 +1,7 @@
 package app_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/rollingd/rollingd/internal/app"
 	"github.com/rollingd/rollingd/internal/devstack/couchtest"
@@ -16,20 +14,7 @@ func TestSocketAcrossReplicas(t *testing.T) {
 	opts.DeviceJWTSecret, opts.CouchProxySecret = "0123456789abcdef0123456789abcdef", couchtest.ProxySecret
 	var replicas []*app.App
 	for range 2 {
-		a, err := app.New(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			if err := a.Stop(ctx); err != nil {
-				t.Error("stop: ", err)
-			}
-		})
+		a := started(t, opts)
 		replicas = append(replicas, a)
 	}
 	nodetest.Run(t, "../../test/socket", []string{
