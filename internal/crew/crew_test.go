@@ -346,3 +346,20 @@ func TestShareEndsWithItsRun(t *testing.T) {
 		t.Errorf("the run ended with %v", err)
 	}
 }
+
+// TestSettledUnitsArePurged checks that what nobody needs any more goes, and what
+// a run still waits for does not.
+func TestSettledUnitsArePurged(t *testing.T) {
+	w := newWorld(t)
+	c := w.replica("a", 2, func(_ context.Context, r run.Run, key string) { r.Report.Reach(key) })
+	w.share(c, w.begin(), keysOf(3)...)
+	if _, err := w.pool.Exec(t.Context(), `
+		update public.continuity_commands set settled_at = settled_at - interval '15 days' where aggregate_id <> 'db-00';
+		update public.continuity_commands set status = 'dead' where aggregate_id = 'db-01'`); err != nil {
+		t.Fatal(err)
+	}
+	w.share(c, w.begin(), "db-03")
+	if left := one[string](w, `select string_agg(aggregate_id, ' ' order by aggregate_id) from public.continuity_commands`); left != "db-00 db-03" {
+		t.Errorf("the queue keeps %s", left)
+	}
+}

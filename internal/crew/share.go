@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
@@ -17,8 +18,12 @@ import (
 	"github.com/rollingd/rollingd/internal/run"
 )
 
-// retention is the least that the queue keeps what was acknowledged.
-const retention = 14 * 24 * time.Hour
+const (
+	// retention is how long units are kept for people to look at.
+	retention = 14 * 24 * time.Hour
+	// purgeBatch is how many are deleted in one statement.
+	purgeBatch = 2000
+)
 
 // Share returns what has the units of a job done by the crew, for run.Run.Share.
 // It returns when each has ended, on whichever replica, and their results are in
@@ -139,11 +144,22 @@ func (c *Crew) gather(ctx context.Context, r run.Run, left map[string]bool) erro
 }
 
 // purge deletes what nobody needs any more. It may fail: the next run repeats it.
+// The queue's own purge spares the current epoch, and this queue never has
+// another. A unit that is dead stands in the report of its run.
 func (c *Crew) purge(ctx context.Context) {
 	_, err := c.Pool.Exec(ctx, `delete from cron_run_units u using cron_runs r where r.id = u.run_id and r.state <> 'running'`)
 	for err == nil {
-		var n int
-		if n, err = c.queue.Purge(ctx, retention); n == 0 {
+		var purged pgconn.CommandTag
+		purged, err = c.Pool.Exec(ctx, `
+			delete from public.continuity_commands
+			where queue_sequence in (
+			  select queue_sequence
+			  from public.continuity_commands
+			  where aggregate_type = $1
+			    and status in ('acked', 'dead')
+			    and settled_at < now() - $2::interval
+			  limit $3)`, aggregate, retention, purgeBatch)
+		if purged.RowsAffected() == 0 {
 			break
 		}
 	}
