@@ -215,8 +215,9 @@ func (c *Crew) anyEnded() <-chan struct{} {
 }
 
 // keep extends a claim until ctx ends, and ends the work when it is lost or
-// could not be extended in time.
-func (c *Crew) keep(ctx context.Context, claim continuity.Claim, lose context.CancelCauseFunc) {
+// could not be extended in time, or when its run has ended: one that hangs would
+// keep its database from every later run.
+func (c *Crew) keep(ctx context.Context, claim continuity.Claim, runID int64, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(c.Lease / 3)
 	defer ticker.Stop()
 	start := time.Now()
@@ -232,7 +233,11 @@ func (c *Crew) keep(ctx context.Context, claim continuity.Claim, lose context.Ca
 		case err == nil:
 			start = began
 		case errors.Is(err, continuity.ErrLostClaim), time.Since(start) >= c.Lease:
-			lose(fmt.Errorf("%w: %w", continuity.ErrLostClaim, err))
+			end(fmt.Errorf("%w: %w", continuity.ErrLostClaim, err))
+			return
+		}
+		if running, err := c.running(ctx, runID); err == nil && !running {
+			end(errRunEnded)
 			return
 		}
 	}

@@ -363,3 +363,30 @@ func TestSettledUnitsArePurged(t *testing.T) {
 		t.Errorf("the queue keeps %s", left)
 	}
 }
+
+// TestUnitEndsWithItsRun checks that a unit that hangs keeps its database from no
+// later night: it ends when its run has ended.
+func TestUnitEndsWithItsRun(t *testing.T) {
+	w := newWorld(t)
+	began := make(chan struct{}, 1)
+	c := w.replica("a", 1, func(ctx context.Context, r run.Run, key string) {
+		if r.Zone == "" {
+			r.Report.Reach(key)
+			return
+		}
+		began <- struct{}{}
+		<-ctx.Done()
+	})
+	if err := c.enqueue(t.Context(), "night", w.begin(), []string{"db"}); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	next := w.begin() // Ends the other one.
+	next.Zone = ""
+	if got := w.share(c, next, "db"); !slices.Equal(got.Reached, []string{"db"}) {
+		t.Errorf("the next night says %+v", got)
+	}
+	if n := one[int](w, `select count(*) from public.continuity_commands where status <> 'acked' or attempts > 0`); n != 0 {
+		t.Errorf("%d commands are not acknowledged", n)
+	}
+}

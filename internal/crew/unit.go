@@ -29,13 +29,16 @@ func commandType(job string) string { return "run." + job }
 // restaurant are done one after the other, whatever the jobs.
 const aggregate = "run"
 
+// errRunEnded ends a unit that nobody waits for any more.
+var errRunEnded = errors.New("the run has ended")
+
 // settleTimeout bounds what is said to the queue after the work.
 const settleTimeout = 10 * time.Second
 
 // do does a unit that was claimed:
 //
-//  1. it is left out if its run has ended: nobody waits for it, and the flags
-//     and the scope of that run are not those of now
+//  1. it is left out if its run has ended, and stopped when that ends: nobody
+//     waits for it, and the flags and the scope of that run are not those of now
 //  2. the work, which is repeatable
 //  3. the result
 //  4. the command is acknowledged
@@ -46,9 +49,8 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 	// What is said to the queue is said after a stop, too.
 	settle, cancelSettle := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSettle()
-	work, lose := context.WithCancelCause(ctx)
-	defer lose(nil)
-	go c.keep(work, claim, lose)
+	work, end := context.WithCancelCause(ctx)
+	defer end(nil)
 
 	var u unit
 	err := json.Unmarshal(claim.Payload, &u)
@@ -60,8 +62,12 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 		c.settled(settle, u, "refused", c.fail(settle, claim, err))
 		return
 	}
+	go c.keep(work, claim, u.RunID, end)
 	running, err := c.running(work, u.RunID)
-	if err == nil && running {
+	if err == nil && !running {
+		err = errRunEnded
+	}
+	if err == nil {
 		report := &run.Report{}
 		start := time.Now()
 		protect(work, c, todo, u, report)
@@ -73,6 +79,8 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 	switch {
 	case err == nil:
 		c.settled(settle, u, "done", c.ack(settle, claim))
+	case errors.Is(err, errRunEnded):
+		c.settled(settle, u, "left out", c.ack(settle, claim))
 	case errors.Is(err, continuity.ErrLostClaim):
 		c.settled(settle, u, "lost", nil)
 	case ctx.Err() != nil:
