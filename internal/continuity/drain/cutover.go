@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/continuity"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/fence"
@@ -102,8 +105,16 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 	if err != nil {
 		return continuity.Fence{}, err
 	}
+	from := local.Epoch
+	forgotten, err := w.forgotten(ctx)
+	if err != nil {
+		return continuity.Fence{}, err
+	}
+	if forgotten != nil {
+		restored, from = true, min(from, *forgotten)
+	}
 	if restored {
-		if state, err = w.reconcile(ctx, max(local.Epoch, local.Seen), local.Epoch); err != nil {
+		if state, err = w.reconcile(ctx, max(local.Epoch, local.Seen), from); err != nil {
 			return continuity.Fence{}, err
 		}
 	}
@@ -133,6 +144,42 @@ func (w *work) restored(ctx context.Context, local continuity.Epoch, f continuit
 	}
 	drained, err := w.Primary.Drained(ctx, local)
 	return drained < granted, err
+}
+
+// forgotten returns the first epoch with a command that the queue calls done and
+// the primary does not know, nil for none. A primary that was restored may stand in
+// the epoch of the hosted fence all the same, and what is queued must not be applied
+// on top of what is missing. A restore is followed by a start, so a process looks
+// once. The queue is read first: what it calls done, the primary has entered.
+func (w *work) forgotten(ctx context.Context) (*continuity.Epoch, error) {
+	if w.compared.Load() {
+		return nil, nil
+	}
+	var first *continuity.Epoch
+	for after := continuity.Sequence(0); ; {
+		page, err := w.Queue.List(ctx, contracts.CommandAcked, after, queuePage)
+		if err != nil {
+			return nil, fmt.Errorf("list what is done: %w", err)
+		}
+		epochs := make(map[string]continuity.Epoch, len(page))
+		for _, q := range page {
+			after = q.Sequence
+			epochs[q.IdempotencyKey] = q.Epoch
+		}
+		unknown, err := w.Primary.Undrained(ctx, slices.Collect(maps.Keys(epochs)))
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range unknown {
+			if epoch := epochs[key]; first == nil || epoch < *first {
+				first = &epoch
+			}
+		}
+		if len(page) < queuePage {
+			w.compared.Store(first == nil)
+			return first, nil
+		}
+	}
 }
 
 const logPage = 1000
@@ -178,6 +225,7 @@ func (w *work) reconcile(ctx context.Context, above, from continuity.Epoch) (hos
 		return state, fmt.Errorf("reconcile epochs: %w", err)
 	}
 	w.result.Reconciled = true
+	w.compared.Store(false)
 	w.Logger.WarnContext(ctx, "epochs reconciled after a restore", "epoch", state.Epoch, "primary_epoch", from)
 	return state, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -112,6 +113,8 @@ func (o *Options) complete() error {
 type Drainer struct {
 	Options
 	metrics *metrics
+	// compared: the primary's books were found to hold all that the queue calls done.
+	compared atomic.Bool
 }
 
 // New returns a drainer, or all that is wrong with the options.
@@ -155,7 +158,8 @@ func (r Result) Idle() bool {
 //
 //  1. the primary's copy of the fence becomes what the hosted one is, which
 //     closes direct writes if the queue has opened, and opens them after a
-//     cutover that was not followed by 7
+//     cutover that was not followed by 7; if either database turns out to be
+//     restored from a backup, a new epoch begins above both
 //  2. the drain begins, or is taken over under this run's term
 //  3. commands are claimed, applied and acked, until none is left; one that the
 //     queue has given up although it had its effect is brought back to be acked

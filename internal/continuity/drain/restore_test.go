@@ -10,29 +10,11 @@ import (
 	"github.com/rollingd/rollingd/internal/pg"
 )
 
-// TestPrimaryRestored takes the primary back to what it was before the drain, in
-// the ways in which that can be noticed: every queued command is handed out
-// again, and what the primary still has is not done twice.
+// TestPrimaryRestored takes the primary back to what it was before the drain while
+// its process lives on, in the ways in which that can be noticed: every queued
+// command is handed out again, and what the primary still has is not done twice.
 func TestPrimaryRestored(t *testing.T) {
 	t.Parallel()
-	// forget takes back what the primary did under epoch 2.
-	forget := func(w *world, keep string) {
-		w.exec(w.primary, `
-			begin;
-			set local session_replication_role = replica;
-			delete from primary_drained where idempotency_key <> all(string_to_array('`+keep+`', ' '));
-			delete from primary_outbox where payload ->> 'commandId' in (select command_id::text from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' ')));
-			delete from primary_notices;
-			delete from primary_refusals;
-			delete from payments where payment_id = 'p1';
-			delete from cashflow_entries;
-			delete from orders where order_id = 'o3';
-			update orders set status = 'paid', version = 2 where order_id = 'o1';
-			update orders set status = 'pending', version = 1 where order_id = 'o2';
-			delete from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' '));
-			update leases set expires_at = now();
-			commit`)
-	}
 	for name, c := range map[string]struct {
 		epoch continuity.Epoch
 		mode  continuity.Mode
@@ -45,8 +27,9 @@ func TestPrimaryRestored(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.outage()
-			w.run(w.drainer(nil))
-			forget(w, "")
+			d := w.drainer(nil)
+			w.run(d)
+			w.forget("")
 			w.exec(w.primary, `
 				begin;
 				set local session_replication_role = replica;
@@ -54,7 +37,7 @@ func TestPrimaryRestored(t *testing.T) {
 				update primary_fence set epoch = `+fmt.Sprint(c.epoch)+`, seen_epoch = `+fmt.Sprint(c.epoch)+`, mode = '`+string(c.mode)+`';
 				select setval('fencing_tokens_seq', 1);
 				commit`)
-			if r := w.run(w.drainer(nil)); !r.Reconciled {
+			if r := w.run(d); !r.Reconciled {
 				t.Errorf("not noticed: %+v", r)
 			}
 			w.finish(c.end)
@@ -65,22 +48,126 @@ func TestPrimaryRestored(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.outage()
-		tr := &transport{before: func(_ int64, function string) error {
-			if function == "continuity_cutover" {
+		stopped := false
+		d := w.drainer(&transport{before: func(_ int64, function string) error {
+			if function == "continuity_cutover" && !stopped {
+				stopped = true
 				return errStopped
 			}
 			return nil
-		}}
-		if _, err := w.drainer(tr).RunOnce(t.Context()); !errors.Is(err, errStopped) {
+		}})
+		if _, err := d.RunOnce(t.Context()); !errors.Is(err, errStopped) {
 			t.Fatal(err)
 		}
-		forget(w, "")
-		r := w.run(w.drainer(nil))
+		w.forget("")
+		r := w.run(d)
 		if !r.Reconciled || r.Cutover != nil {
 			t.Errorf("the cutover was granted: %+v", r)
 		}
 		w.finish(4)
 		w.checkOutage()
+	})
+}
+
+// TestPrimaryRestoredUnnoticed takes the primary back without a trace in the
+// fence. The books tell all the same, before anything is drained on top of what is
+// missing.
+func TestPrimaryRestoredUnnoticed(t *testing.T) {
+	t.Parallel()
+	// fence makes the primary's copy one of the backup.
+	fence := func(w *world, epoch continuity.Epoch, mode continuity.Mode) {
+		w.exec(w.primary, `
+			begin;
+			set local session_replication_role = replica;
+			delete from primary_fence_flips where epoch > `+fmt.Sprint(epoch)+`;
+			update primary_fence set epoch = `+fmt.Sprint(epoch)+`, seen_epoch = `+fmt.Sprint(epoch)+`, mode = '`+string(mode)+`', closed = true;
+			commit`)
+	}
+	for name, at := range map[string]continuity.Fence{
+		"before the outage": {Epoch: 1, Mode: continuity.Direct},
+		"in the drain":      {Epoch: 2, Mode: continuity.Catchup},
+	} {
+		t.Run("in the middle of the drain, to "+name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outage()
+			claims := 0
+			stopping := w.drainer(&transport{before: func(_ int64, function string) error {
+				if function == "continuity_claim_commands" {
+					claims++
+				}
+				if claims == 3 { // The order o1 is prepared, and not delivered.
+					return errStopped
+				}
+				return nil
+			}})
+			if _, err := stopping.RunOnce(t.Context()); !errors.Is(err, errStopped) {
+				t.Fatal(err)
+			}
+			w.forget("")
+			fence(w, at.Epoch, at.Mode)
+			if r := w.run(w.drainer(nil)); !r.Reconciled {
+				t.Errorf("not noticed: %+v", r)
+			}
+			w.finish(4)
+			w.checkOutage()
+		})
+	}
+	t.Run("to a time before it knew the fence", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.outage()
+		w.run(w.drainer(nil))
+		w.forget("")
+		fence(w, 0, continuity.Direct)
+		w.exec(w.primary, `
+			begin;
+			set local session_replication_role = replica;
+			update continuity_inbox set epoch = 0;
+			update primary_fence_flips set closed = false;
+			commit`)
+		if r := w.run(w.drainer(nil)); !r.Reconciled {
+			t.Errorf("not noticed: %+v", r)
+		}
+		w.finish(5)
+		w.checkOutage()
+	})
+	t.Run("within an epoch, to before a redrive", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.outage()
+		d := w.drainer(nil)
+		w.run(d)
+		applied := scalar[string](w, w.primary, `select string_agg(idempotency_key, ' ') from continuity_inbox where way = 'drained'`)
+		w.exec(w.primary, `
+			begin;
+			set local session_replication_role = replica;
+			update orders set status = 'preparing', version = 3 where order_id = 'o3';
+			update primary_outbox set payload = payload || '{"version": 3}' where aggregate_id = 'o3';
+			commit`)
+		jump := command("jump", "", "", "").CommandID
+		if _, err := w.queue.Redrive(t.Context(), jump, "test", "it is due now"); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.run(d); r.Applied != 1 || r.Fence.Epoch != 3 {
+			t.Fatalf("%+v", r)
+		}
+		w.exec(w.primary, `
+			begin;
+			set local session_replication_role = replica;
+			delete from primary_drained where idempotency_key <> all(string_to_array('`+applied+` late', ' '));
+			delete from primary_outbox where aggregate_id = 'o3' and payload ->> 'status' = 'delivered';
+			update orders set status = 'preparing', version = 3 where order_id = 'o3';
+			delete from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+applied+`', ' '));
+			update leases set expires_at = now();
+			commit`)
+		if r := w.run(w.drainer(nil)); !r.Reconciled {
+			t.Errorf("not noticed: %+v", r)
+		}
+		w.run(w.drainer(nil))
+		if s := scalar[string](w, w.primary, `select status from orders where order_id = 'o3'`); s != "delivered" {
+			t.Errorf("o3 is %s", s)
+		}
 	})
 }
 
@@ -343,4 +430,24 @@ func TestCommandDiesWhileSealed(t *testing.T) {
 		t.Errorf("after the decision: %+v", r)
 	}
 	w.checkHistory(true)
+}
+
+// forget takes back what the primary did under epoch 2.
+func (w *world) forget(keep string) {
+	w.Helper()
+	w.exec(w.primary, `
+		begin;
+		set local session_replication_role = replica;
+		delete from primary_drained where idempotency_key <> all(string_to_array('`+keep+`', ' '));
+		delete from primary_outbox where payload ->> 'commandId' in (select command_id::text from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' ')));
+		delete from primary_notices;
+		delete from primary_refusals;
+		delete from payments where payment_id = 'p1';
+		delete from cashflow_entries;
+		delete from orders where order_id = 'o3';
+		update orders set status = 'paid', version = 2 where order_id = 'o1';
+		update orders set status = 'pending', version = 1 where order_id = 'o2';
+		delete from continuity_inbox where way = 'drained' and idempotency_key <> all(string_to_array('`+keep+`', ' '));
+		update leases set expires_at = now();
+		commit`)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/rollingd/rollingd/internal/continuity"
 )
 
-const deadPage = 1000
+// queuePage is how many commands are listed at a time.
+const queuePage = 1000
 
 // revive brings back dead commands that have had their effect: their workers were
 // gone, or could not reach the queue, each time before they could ack. They are
@@ -18,7 +19,7 @@ const deadPage = 1000
 func (w *work) revive(ctx context.Context, epoch continuity.Epoch) error {
 	revived := 0
 	for after := continuity.Sequence(0); ; {
-		page, err := w.Queue.List(ctx, contracts.CommandDead, after, deadPage)
+		page, err := w.Queue.List(ctx, contracts.CommandDead, after, queuePage)
 		if err != nil {
 			return fmt.Errorf("list the dead: %w", err)
 		}
@@ -41,7 +42,7 @@ func (w *work) revive(ctx context.Context, epoch continuity.Epoch) error {
 			}
 			revived++
 		}
-		if len(page) < deadPage {
+		if len(page) < queuePage {
 			break
 		}
 	}

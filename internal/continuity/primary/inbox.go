@@ -175,6 +175,26 @@ func (p *Primary) Settled(ctx context.Context, keys []string) ([]string, error) 
 	return settled, nil
 }
 
+// Undrained returns those of the keys that are not entered as drained. Of a command
+// that the queue calls done there is none, unless this database was restored from a
+// backup.
+func (p *Primary) Undrained(ctx context.Context, keys []string) ([]string, error) {
+	rows, err := p.pool.Query(ctx, `
+		select key
+		from unnest($1::text[]) as asked (key)
+		where not exists (
+		  select from primary_drained d
+		  where d.idempotency_key = key)`, keys)
+	if err != nil {
+		return nil, fmt.Errorf("look for what was drained: %w", pg.Translate(err))
+	}
+	undrained, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for what was drained: %w", pg.Translate(err))
+	}
+	return undrained, nil
+}
+
 // LastDrained returns the sequence number of the last command of the queue that
 // has its outcome here, 0 for none.
 func (p *Primary) LastDrained(ctx context.Context) (continuity.Sequence, error) {
