@@ -396,7 +396,8 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- The primary begins to drain, with the lease token of its drainer as term. Repeating it with a higher term takes over.
+-- The primary begins to drain, with the lease token of its drainer as term. Repeating it with a higher term takes over,
+-- which is no flip: a drain that waits for a person has a new term every few seconds.
 create or replace function public.continuity_begin_catchup(p_epoch bigint, p_term bigint) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
@@ -404,12 +405,14 @@ declare
   v_fence public.continuity_fence;
 begin
   v_fence := public.continuity_take_fence(p_epoch, p_term);
-  if v_fence.mode = 'QUEUE' or p_term > v_fence.term then
+  if v_fence.mode = 'QUEUE' then
     update public.continuity_fence
-    set mode = case when mode = 'QUEUE' then 'CATCHUP' else mode end,
-        changed_at = case when mode = 'QUEUE' then now() else changed_at end,
+    set mode = 'CATCHUP',
+        changed_at = now(),
         term = p_term;
     perform public.continuity_log_flip('catchup', 'primary', null, null);
+  elsif p_term > v_fence.term then
+    update public.continuity_fence set term = p_term;
   end if;
   return public.continuity_fence_json();
 end
@@ -755,9 +758,9 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- How many edges have to report if the primary is still heard, if there are so many, after how many seconds it is not heard any more (an edge's
--- report counts twice as long), the dwell time before it doubles (up to a minute), and how long a seal may last until an
--- edge may reopen. Null leaves a setting as it is.
+-- How many edges have to report if the primary is still heard, if there are so many, after how many seconds it is not
+-- heard any more (an edge's report counts twice as long), the dwell time before it doubles (up to a minute), and how long
+-- a seal may last until an edge may reopen. Null leaves a setting as it is.
 create or replace function public.continuity_configure_fence(
   p_min_reports int,
   p_stale_seconds int,

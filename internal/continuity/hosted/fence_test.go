@@ -270,6 +270,24 @@ func TestDrainerWithAnOldTerm(t *testing.T) {
 	})
 }
 
+// TestANewTermIsNoFlip: each run of a drain has a term of its own, and one that waits for a person runs every few
+// seconds for days. The log, from which nothing is ever deleted, does not grow with it.
+func TestANewTermIsNoFlip(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.openDrain()
+		for term := hosted.Term(2); term < 5; term++ {
+			if s := must[hosted.FenceState](w)(w.fence.BeginCatchup(t.Context(), 2, term)); s.Term != term || s.Mode != continuity.Catchup {
+				t.Errorf("taken over: %+v", s)
+			}
+		}
+		_, err := w.fence.BeginCatchup(t.Context(), 2, 3)
+		w.wantErr(err, continuity.ErrLostClaim)
+		if got, want := w.events(), []string{"begin", "open", "catchup"}; !slices.Equal(got, want) {
+			t.Errorf("the log is %v", got)
+		}
+	})
+}
+
 func TestSealedTooLongIsReopened(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.openDrain()
