@@ -120,7 +120,8 @@ func (r *Report) warning(code string, id uuid.UUID, format string, args ...any) 
 //   - direct writes and the queue were never open together
 //
 // The hosted books are read first: what they call done is in the primary's by
-// then. A command that a person brings back meanwhile is looked at again.
+// then, which are read as they are at one moment. A command that a person brings
+// back meanwhile is looked at again.
 func Verify(ctx context.Context, opts Options) (Report, error) {
 	if opts.Skew == 0 {
 		opts.Skew = DefaultSkew
@@ -132,9 +133,7 @@ func Verify(ctx context.Context, opts Options) (Report, error) {
 	}{
 		{"read the hosted log", c.readEpochs},
 		{"read the queue", c.readQueue},
-		{"read the primary's flips", c.readFlips},
-		{"read the inbox", c.readInbox},
-		{"read the primary's events", c.readEvents},
+		{"read the primary's books", c.readPrimary},
 		{"compare queue and inbox", c.compare},
 	} {
 		if err := step.do(ctx); err != nil {

@@ -1,13 +1,17 @@
 package history_test
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -109,6 +113,56 @@ func TestNothingIsFound(t *testing.T) {
 	}
 	if r.Accepted != 4 || r.Acked != 3 || r.Dead != 1 || r.Open != 0 || r.Direct != 2 || r.Drained != 3 || r.Epoch != 3 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// meanwhile does something once, before the first query of a table.
+type meanwhile struct {
+	table string
+	do    func()
+	once  sync.Once
+}
+
+func (m *meanwhile) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, m.table) {
+		m.once.Do(m.do)
+	}
+	return ctx
+}
+
+func (*meanwhile) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestPrimaryAtWork has the primary go on while its books are read.
+func TestPrimaryAtWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before string
+		work   func(w *world)
+	}{
+		"a direct write": {"from primary_outbox", func(w *world) { w.apply(3, command("o3", "order.create", "o3")) }},
+		"another epoch": {"from continuity_inbox", func(w *world) {
+			if _, err := w.fence.ForceQueue(w.Context(), 3, "test", "outage"); err != nil {
+				w.Error(err)
+			}
+			w.drain(5)
+			w.apply(5, command("o3", "order.create", "o3"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			config := w.primary.Config().Copy()
+			config.ConnConfig.Tracer = &meanwhile{table: c.before, do: func() { c.work(w) }}
+			traced, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(traced.Close)
+			r, err := history.Verify(t.Context(), history.Options{Queue: w.queue, Fence: w.fence, Primary: traced, Strict: true})
+			if err != nil || !r.OK() || len(r.Warnings) != 0 {
+				t.Errorf("found %+v, %+v, %v", r.Violations, r.Warnings, err)
+			}
+		})
 	}
 }
 

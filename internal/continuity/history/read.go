@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,6 +50,24 @@ func (c *check) readQueue(ctx context.Context) error {
 	}
 }
 
+// readPrimary reads what belongs together in one transaction: the primary goes on
+// meanwhile, and a new effect has its line in three of the tables.
+func (c *check) readPrimary(ctx context.Context) error {
+	atOnce := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, c.Primary, atOnce, func(tx pgx.Tx) error {
+		if err := c.readFlips(ctx, tx); err != nil {
+			return fmt.Errorf("flips: %w", err)
+		}
+		if err := c.readInbox(ctx, tx); err != nil {
+			return fmt.Errorf("inbox: %w", err)
+		}
+		if err := c.readEvents(ctx, tx); err != nil {
+			return fmt.Errorf("events: %w", err)
+		}
+		return nil
+	})
+}
+
 // flip is a line in the primary's log. What was applied under it stands behind
 // inboxOrder, up to that of the next.
 type flip struct {
@@ -61,8 +80,8 @@ type flip struct {
 
 func (f flip) direct() bool { return !f.Closed && f.Mode == continuity.Direct }
 
-func (c *check) readFlips(ctx context.Context) error {
-	rows, err := c.Primary.Query(ctx, `
+func (c *check) readFlips(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 		select
 		  epoch,
 		  mode,
@@ -101,8 +120,8 @@ type entry struct {
 
 const drained = "drained"
 
-func (c *check) readInbox(ctx context.Context) error {
-	rows, err := c.Primary.Query(ctx, `
+func (c *check) readInbox(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 		select
 		  i.idempotency_key,
 		  i.command_id,
@@ -149,8 +168,8 @@ type event struct {
 	Present int64
 }
 
-func (c *check) readEvents(ctx context.Context) error {
-	rows, err := c.Primary.Query(ctx, `
+func (c *check) readEvents(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 		select
 		  e.event_type,
 		  e.aggregate_type,
