@@ -74,7 +74,8 @@ create trigger continuity_inbox_kept before truncate on continuity_inbox
   for each statement execute function refuse_change();
 
 -- Which commands of the queue have their outcome here, be it that an earlier direct write had the effect. The cutover is
--- granted on the count of an epoch: each was entered before the queue was told that it is done.
+-- granted on the count of an epoch: each was entered before the queue was told that it is done. A key has two of them when
+-- the queue has forgotten it, and it came again in a later epoch.
 create table primary_drained (
   idempotency_key text not null,
   command_id uuid not null,
@@ -82,9 +83,10 @@ create table primary_drained (
   -- The epoch under which the queue took it in.
   epoch bigint not null,
   at timestamptz not null default now(),
-  constraint primary_drained_pkey primary key (idempotency_key),
+  constraint primary_drained_pkey primary key (command_id),
   constraint primary_drained_inbox_fkey foreign key (idempotency_key) references continuity_inbox (idempotency_key)
 );
+create index primary_drained_by_key on primary_drained (idempotency_key);
 create index primary_drained_by_epoch on primary_drained (epoch);
 create index primary_drained_by_sequence on primary_drained (queue_sequence);
 create trigger primary_drained_append_only before update or delete on primary_drained
