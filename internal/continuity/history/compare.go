@@ -42,9 +42,14 @@ func (c *check) compare(ctx context.Context) error {
 	}
 	forgotten := 0
 	for _, e := range c.inbox {
-		if q, ok := c.queue[e.Key]; e.Way == drained && !ok {
+		if e.Way != drained {
+			continue
+		}
+		q, ok := c.queue[e.Key]
+		// One behind it in the queue has come after that had forgotten the key.
+		if !ok || q.CommandID != e.CommandID && q.Sequence > *e.Sequence {
 			forgotten++
-		} else if e.Way == drained && q.CommandID != e.CommandID {
+		} else if q.CommandID != e.CommandID {
 			c.report.violation(Unaccounted, e.CommandID, "drained, but the queue has the key for %s", q.CommandID)
 		}
 	}
@@ -89,8 +94,8 @@ func (c *check) open(q hosted.QueuedCommand, e *entry, mark continuity.Sequence)
 	}
 }
 
-// mark is the highest that a cutover was granted at, unless a person or a restore
-// has begun an epoch since.
+// mark is the highest that a cutover was granted at, unless a restore has begun an
+// epoch since.
 func (c *check) mark() (mark continuity.Sequence) {
 	for _, f := range c.log {
 		switch f.Event {
@@ -115,7 +120,7 @@ func (c *check) order() {
 	last := make(map[aggregate]hosted.QueuedCommand)
 	for _, e := range c.inbox {
 		q, ok := c.queue[e.Key]
-		if e.Way != drained || e.Refused || !ok {
+		if e.Way != drained || e.Refused || !ok || q.CommandID != e.CommandID {
 			continue
 		}
 		of := aggregate{e.AggregateType, e.AggregateID}

@@ -166,6 +166,31 @@ func TestPrimaryAtWork(t *testing.T) {
 	}
 }
 
+// TestKeyComesBack has a client repeat a key that the queue has forgotten, in a
+// later outage: it is done, and its second row is no fault.
+func TestKeyComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.hosted.Exec(t.Context(), `delete from continuity_commands where idempotency_key = 'paid'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.fence.ForceQueue(t.Context(), 3, "test", "outage"); err != nil {
+		t.Fatal(err)
+	}
+	again := command("paid", "order.update_status", "o1")
+	again.CommandID = uuid.New()
+	for _, c := range []continuity.Command{again, command("refunded", "order.update_status", "o1")} {
+		if _, err := w.queue.Enqueue(t.Context(), c, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.drain(5)
+	r := w.verify(history.Options{Settled: true, Strict: true})
+	if !r.OK() || len(r.Warnings) != 1 || r.Warnings[0].Code != history.Unaccounted {
+		t.Errorf("found %+v, %+v", r.Violations, r.Warnings)
+	}
+}
+
 // TestFaultsAreFound plants one fault at a time, by a hand that no trigger stops.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()

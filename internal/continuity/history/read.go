@@ -107,11 +107,13 @@ type entry struct {
 	AggregateType string
 	AggregateID   string
 	Way           string
-	Epoch         continuity.Epoch
-	Outcome       string
-	ApplyOrder    int64
-	AppliedAt     time.Time
-	// Counted: the primary has told the queue that it is done.
+	// Sequence is the place in the queue, nil for a direct write.
+	Sequence   *continuity.Sequence
+	Epoch      continuity.Epoch
+	Outcome    string
+	ApplyOrder int64
+	AppliedAt  time.Time
+	// Counted: it is entered among what the cutover counts.
 	Counted bool
 	// Refused: it was given back at least once, and a person may have brought it
 	// back out of its turn.
@@ -128,14 +130,16 @@ func (c *check) readInbox(ctx context.Context, tx pgx.Tx) error {
 		  i.aggregate_type,
 		  i.aggregate_id,
 		  i.way,
+		  i.queue_sequence,
 		  i.epoch,
 		  i.outcome,
 		  i.apply_order,
 		  i.applied_at,
-		  d.idempotency_key is not null,
+		  exists (
+		    select from primary_drained d
+		    where d.idempotency_key = i.idempotency_key),
 		  r.idempotency_key is not null
 		from continuity_inbox i
-		left join primary_drained d using (idempotency_key)
 		left join primary_refusals r using (idempotency_key)
 		order by i.apply_order`)
 	if err != nil {
