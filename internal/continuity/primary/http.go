@@ -195,9 +195,15 @@ func readCommand(w http.ResponseWriter, r *http.Request) (continuity.Command, co
 	return c, continuity.Epoch(epoch), nil
 }
 
-// maxEpoch leaves room for as many epochs as will ever be: a number beyond it is
-// no epoch, and one that the fence took in could not be risen above.
-const maxEpoch = 1 << 53
+const (
+	// maxEpoch leaves room for as many epochs as will ever be: a number beyond it is
+	// no epoch.
+	maxEpoch = 1 << 53
+	// maxLead is by how many epochs a caller can know more than the primary, restored
+	// as that may be. The fence never comes back from an epoch that it has taken in,
+	// and a number out of the air would use up those that snapshots are numbered by.
+	maxLead = 1 << 20
+)
 
 // refuse answers a command that had no effect. A caller who knows a higher epoch
 // is right: the primary closes itself and reads the fence.
@@ -210,7 +216,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, c continuity.Co
 	var stale *continuity.StaleEpochError
 	if errors.As(err, &stale) {
 		p, retry = Problem{Status: http.StatusConflict, Code: CodeStaleEpoch, Detail: stale.Error(), Epoch: stale.Current}, ""
-		if epoch > stale.Current {
+		if epoch > stale.Current && epoch <= stale.Current+maxLead {
 			p.Status, p.Code, retry = http.StatusServiceUnavailable, CodePrimaryStale, "1"
 			if err := h.opts.Primary.See(ctx, epoch); err != nil {
 				h.opts.Logger.ErrorContext(ctx, "the fence could not be closed", "command_id", c.CommandID, "epoch", epoch, "error", err)

@@ -87,6 +87,7 @@ func TestCommandOverHTTP(t *testing.T) {
 		"of epoch 0":                {cancelBody, []string{HeaderEpoch, "0"}, 409, CodeStaleEpoch},
 		"of no epoch":               {cancelBody, []string{HeaderEpoch, ""}, 422, "invalid_command"},
 		"of a negative epoch":       {cancelBody, []string{HeaderEpoch, "-1"}, 422, "invalid_command"},
+		"of an epoch far ahead":     {cancelBody, []string{HeaderEpoch, "1764000000000"}, 409, CodeStaleEpoch},
 		"of an epoch beyond reason": {cancelBody, []string{HeaderEpoch, "9223372036854775807"}, 422, "invalid_command"},
 		"without an id":             {cancelBody, []string{HeaderCommandID, "7"}, 422, "invalid_command"},
 		"another version":           {cancelBody, nil, 409, "version_conflict"},
