@@ -132,6 +132,24 @@ func TestPrimaryRestoredUnnoticed(t *testing.T) {
 		w.finish(5)
 		w.checkOutage()
 	})
+	t.Run("in another outage, and a heartbeat comes first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.outage()
+		w.run(w.drainer(nil))
+		w.openQueue(3)
+		w.forget("")
+		fence(w, 1, continuity.Direct)
+		restarted := w.drainer(nil)
+		if err := restarted.Primary.Adopt(t.Context(), continuity.Fence{Epoch: 4, Mode: continuity.Queue}, time.Time{}, "heartbeat"); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.run(restarted); !r.Reconciled {
+			t.Errorf("not noticed: %+v", r)
+		}
+		w.finish(6)
+		w.checkOutage()
+	})
 	t.Run("within an epoch, to before a redrive", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -394,42 +412,6 @@ func TestOptions(t *testing.T) {
 	if _, err := New(good); err == nil {
 		t.Error("a command may outlast its claim")
 	}
-}
-
-// TestCommandDiesWhileSealed has a command come in right before the seal, and die
-// behind it: the queue takes commands again at once.
-func TestCommandDiesWhileSealed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.outage()
-	orphan := command("orphan", "order.cancel", "o9", `{}`)
-	late := false
-	d := w.drainer(&transport{before: func(_ int64, function string) error {
-		if function == "continuity_seal" && !late {
-			late = true
-			w.enqueue(orphan)
-		}
-		return nil
-	}})
-	r := w.run(d)
-	if r.WaitingFor != "dead" || r.Dead != 2 || r.Cutover != nil || r.Fence.Mode != continuity.Catchup {
-		t.Fatalf("the run says %+v", r)
-	}
-	local, err := d.Primary.State(t.Context())
-	if err != nil || local.Mode != continuity.Catchup || local.Direct(d.Primary.Policy()) {
-		t.Errorf("the primary's fence is %+v, %v", local, err)
-	}
-	w.enqueue(command("o10", "order.create", "o10", ofNorth))
-	if r := w.run(d); r.Cutover != nil || r.Applied != 1 {
-		t.Errorf("with the dead one undecided: %+v", r)
-	}
-	if _, err := w.queue.Skip(t.Context(), orphan.CommandID, "test", "gone"); err != nil {
-		t.Fatal(err)
-	}
-	if r := w.run(d); r.Cutover == nil || r.Fence.Mode != continuity.Direct {
-		t.Errorf("after the decision: %+v", r)
-	}
-	w.checkHistory(true)
 }
 
 // forget takes back what the primary did under epoch 2.

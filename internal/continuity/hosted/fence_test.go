@@ -263,6 +263,8 @@ func TestDrainerWithAnOldTerm(t *testing.T) {
 		}
 		_, err = w.fence.Seal(t.Context(), 2, 5)
 		w.wantErr(err, continuity.ErrLostClaim)
+		_, err = w.fence.Unseal(t.Context(), 2, 5)
+		w.wantErr(err, continuity.ErrLostClaim)
 		_, err = w.fence.Cutover(t.Context(), 2, 5, hwm, hosted.Attestation{Applied: 1})
 		w.wantErr(err, continuity.ErrLostClaim)
 		w.wantFence(2, continuity.Sealed)
