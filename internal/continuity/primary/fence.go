@@ -228,10 +228,28 @@ func (p *Primary) Holds(ctx context.Context, lease Lease) error {
 	return pg.WithTx(ctx, p.pool, func(tx pgx.Tx) error { return lease.Check(ctx, tx) })
 }
 
+const (
+	// publishedWithin is how old a backup of the hosted database can be: its oldest
+	// dump, and a day. What was published before that, it has or has delivered.
+	publishedWithin = 15 * 24 * time.Hour
+	// againBatch keeps a statement well within its time limit.
+	againBatch = 10_000
+)
+
 // PublishAgain has the events of an epoch and of all later ones published once
 // more: the hosted database was restored from a backup, and has forgotten some.
+// It may be repeated.
 func (p *Primary) PublishAgain(ctx context.Context, from continuity.Epoch) error {
-	_, err := p.pool.Exec(ctx, `update primary_outbox set published_at = null where epoch >= $1 and published_at is not null`, from)
+	var last int64
+	err := p.pool.QueryRow(ctx, `select coalesce(max(position), 0) from primary_outbox`).Scan(&last)
+	for after := int64(0); err == nil && after < last; after += againBatch {
+		_, err = p.pool.Exec(ctx, `
+			update primary_outbox set published_at = null
+			where position > $1
+			  and position <= $1 + $2
+			  and epoch >= $3
+			  and published_at > now() - $4::interval`, after, againBatch, from, publishedWithin)
+	}
 	if err != nil {
 		return fmt.Errorf("publish events again: %w", pg.Translate(err))
 	}

@@ -385,3 +385,33 @@ func TestTakeOverFromAStoppedFlip(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
+
+// TestPublishAgain has a hosted database come back from a backup: what it may have
+// forgotten is published again, some at a time, and what was delivered long before
+// that backup is not.
+func TestPublishAgain(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{})
+	exec(t, s.pool, `
+		insert into primary_outbox (event_type, aggregate_type, aggregate_id, company_id, restaurant_id, payload, epoch, published_at)
+		select 'x', 'x', n::text, 'acme', 'north', '{}', case when n <= 100 then 2 else 3 end, now() - case when n <= 200 then interval '20 days' else interval '1 day' end
+		from generate_series(1, 25000) n;
+		create table statements (touched bigint);
+		create function note_statement() returns trigger language plpgsql as $$
+		begin
+		  insert into statements select count(*) from new;
+		  return null;
+		end
+		$$;
+		create trigger note_statement after update on primary_outbox referencing new table as new
+		  for each statement execute function note_statement()`)
+	if err := s.PublishAgain(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := text[int](s, `select count(*) from primary_outbox where published_at is null`); n != 24800 {
+		t.Errorf("%d events are published again", n)
+	}
+	if n := text[int](s, `select max(touched) from statements`); n > 10000 {
+		t.Errorf("%d in one statement, which has a time limit", n)
+	}
+}
