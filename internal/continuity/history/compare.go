@@ -131,8 +131,8 @@ func (c *check) order() {
 	}
 }
 
-// versions accounts for every version of an aggregate by one event, and for every
-// event by one command.
+// versions accounts for every version of an aggregate by one event, for every event
+// by one command, and for every command that changed something by an event.
 func (c *check) versions() {
 	commands := make(map[uuid.UUID]*entry, len(c.inbox))
 	for i := range c.inbox {
@@ -144,9 +144,11 @@ func (c *check) versions() {
 		command uuid.UUID
 	}
 	seen := make(map[told]bool, len(c.events))
+	heard := make(map[uuid.UUID]bool, len(c.inbox))
 	last := make(map[aggregate]event)
 	for _, ev := range c.events {
 		of := aggregate{ev.AggregateType, ev.AggregateID}
+		heard[ev.CommandID] = true
 		e := commands[ev.CommandID]
 		switch this := (told{of, ev.Type, ev.CommandID}); {
 		case e == nil:
@@ -172,5 +174,13 @@ func (c *check) versions() {
 		if ev.Version != ev.Present {
 			c.report.violation(DoubleEffect, ev.CommandID, "%s %q is at version %d, and its last event tells of %d", of.kind, of.id, ev.Present, ev.Version)
 		}
+	}
+	for _, e := range c.inbox {
+		if e.Outcome == "applied" && !heard[e.CommandID] {
+			c.report.violation(LostEffect, e.CommandID, "applied, and no event tells of it")
+		}
+	}
+	for _, a := range c.silent {
+		c.report.violation(Unaccounted, uuid.Nil, "no event tells of %s %q", a.kind, a.id)
 	}
 }

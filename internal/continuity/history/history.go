@@ -50,7 +50,8 @@ type Options struct {
 
 // The codes of violations.
 const (
-	// LostEffect: the queue has an ack, and the primary no effect.
+	// LostEffect: the queue has an ack, or the inbox a line, and the primary no
+	// effect.
 	LostEffect = "lost_effect"
 	// DroppedAck: a command is open behind a cutover that was granted on its being
 	// done, or though everything is settled.
@@ -163,4 +164,6 @@ type check struct {
 	inbox  []entry
 	byKey  map[string]*entry
 	events []event
+	// silent are aggregates without any event.
+	silent []aggregate
 }

@@ -64,6 +64,9 @@ func (c *check) readPrimary(ctx context.Context) error {
 		if err := c.readEvents(ctx, tx); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
+		if err := c.readSilent(ctx, tx); err != nil {
+			return fmt.Errorf("aggregates: %w", err)
+		}
 		return nil
 	})
 }
@@ -189,5 +192,29 @@ func (c *check) readEvents(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	c.events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event])
+	return err
+}
+
+// readSilent reads the aggregates of which no event tells.
+func (c *check) readSilent(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
+		select kind, id
+		from (
+		  select 'order' as kind, order_id as id from orders
+		  union all
+		  select 'payment', payment_id from payments
+		  union all
+		  select 'cashflow', entry_id from cashflow_entries
+		) a
+		where not exists (
+		  select from primary_outbox e
+		  where e.aggregate_type = a.kind and e.aggregate_id = a.id)
+		order by kind, id`)
+	if err != nil {
+		return err
+	}
+	c.silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a aggregate, err error) {
+		return a, row.Scan(&a.kind, &a.id)
+	})
 	return err
 }
