@@ -368,13 +368,13 @@ func TestSettledUnitsArePurged(t *testing.T) {
 // later night: it ends when its run has ended.
 func TestUnitEndsWithItsRun(t *testing.T) {
 	w := newWorld(t)
-	began := make(chan struct{}, 1)
+	began := make(chan struct{})
 	c := w.replica("a", 1, func(ctx context.Context, r run.Run, key string) {
 		if r.Zone == "" {
 			r.Report.Reach(key)
 			return
 		}
-		began <- struct{}{}
+		close(began)
 		<-ctx.Done()
 	})
 	if err := c.enqueue(t.Context(), "night", w.begin(), []string{"db"}); err != nil {
@@ -388,5 +388,50 @@ func TestUnitEndsWithItsRun(t *testing.T) {
 	}
 	if n := one[int](w, `select count(*) from public.continuity_commands where status <> 'acked' or attempts > 0`); n != 0 {
 		t.Errorf("%d commands are not acknowledged", n)
+	}
+}
+
+// TestConnectionLost takes the connections away from a run that waits: it goes on
+// waiting, and no result is lost.
+func TestConnectionLost(t *testing.T) {
+	w := newWorld(t)
+	const ofTheRun = ` from pg_stat_activity where datname = current_database() and application_name = 'lost'`
+	before := make(chan struct{})
+	w.replica("a", 2, func(ctx context.Context, r run.Run, key string) {
+		r.Report.Reach(key)
+		if key == "first" {
+			close(before)
+			return
+		}
+		<-before
+		var pid int
+		var err error
+		for err == nil && pid == 0 { // Until it has handed out both.
+			err = w.pool.QueryRow(ctx, `select coalesce(max(pid), 0)`+ofTheRun+` and query like '%runId%'`).Scan(&pid)
+		}
+		if err == nil {
+			_, err = w.pool.Exec(ctx, `select pg_terminate_backend($1)`, pid)
+		}
+		for again := false; err == nil && !again; { // Until it has another connection.
+			err = w.pool.QueryRow(ctx, `select exists (select`+ofTheRun+` and pid <> $1)`, pid).Scan(&again)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	pool, err := pg.Open(t.Context(), w.dsn, pg.Options{ApplicationName: "lost", MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	lead := New(Options{Pool: pool, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	r := w.begin()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := lead.Share("night")(ctx, r, []string{"first", "second"}); err != nil {
+		t.Error(err)
+	}
+	if got := r.Report.Result(); len(got.Reached) != 2 || len(got.Failures) != 0 {
+		t.Errorf("the report says %+v", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,7 +32,9 @@ const (
 // they have not begun.
 func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []string) error {
 	return func(ctx context.Context, r run.Run, keys []string) error {
-		if err := c.enqueue(ctx, job, r, keys); err != nil {
+		if err := c.enqueue(ctx, job, r, keys); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
 			return fmt.Errorf("hand out the units: %w", err)
 		}
 		left := make(map[string]bool, len(keys))
@@ -46,10 +49,13 @@ func (c *Crew) Share(job string) func(ctx context.Context, r run.Run, keys []str
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
+			case errors.Is(err, pg.ErrUnavailable):
+				// The results are where they are, until the run's lease has ended.
+				c.Logger.WarnContext(ctx, "units of a run not gathered", "run_id", r.ID, "error", err)
 			case err != nil:
 				return fmt.Errorf("gather the units: %w", err)
 			case len(left) == 0:
-				c.purge(ctx)
+				c.purge(ctx, r.ID)
 				return nil
 			}
 			select {
@@ -96,9 +102,11 @@ func (c *Crew) enqueueSome(ctx context.Context, job string, r run.Run, keys []st
 	return err
 }
 
-// gather takes in the results that have come, and the units that are dead.
+// gather takes in the results that have come, and the units that are dead. It may
+// be repeated when it has failed.
 func (c *Crew) gather(ctx context.Context, r run.Run, left map[string]bool) error {
-	rows, err := c.Pool.Query(ctx, `delete from cron_run_units where run_id = $1 returning key, result`, r.ID)
+	rows, err := c.Pool.Query(ctx, `select key, result from cron_run_units where run_id = $1 and key = any($2)`,
+		r.ID, slices.Collect(maps.Keys(left)))
 	if err != nil {
 		return pg.Translate(err)
 	}
@@ -107,10 +115,8 @@ func (c *Crew) gather(ctx context.Context, r run.Run, left map[string]bool) erro
 		result run.Result
 	)
 	_, err = pgx.ForEachRow(rows, []any{&key, &result}, func() error {
-		if left[key] {
-			delete(left, key)
-			r.Report.Merge(result)
-		}
+		delete(left, key)
+		r.Report.Merge(result)
 		result = run.Result{}
 		return nil
 	})
@@ -143,11 +149,15 @@ func (c *Crew) gather(ctx context.Context, r run.Run, left map[string]bool) erro
 	return pg.Translate(err)
 }
 
-// purge deletes what nobody needs any more. It may fail: the next run repeats it.
+// purge deletes what nobody needs any more, now that a run has its results. It may fail: the next run repeats it.
 // The queue's own purge spares the current epoch, and this queue never has
 // another. A unit that is dead stands in the report of its run.
-func (c *Crew) purge(ctx context.Context) {
-	_, err := c.Pool.Exec(ctx, `delete from cron_run_units u using cron_runs r where r.id = u.run_id and r.state <> 'running'`)
+func (c *Crew) purge(ctx context.Context, runID int64) {
+	_, err := c.Pool.Exec(ctx, `
+		delete from cron_run_units u
+		using cron_runs r
+		where r.id = u.run_id
+		  and (r.id = $1 or r.state <> 'running')`, runID)
 	for err == nil {
 		var purged pgconn.CommandTag
 		purged, err = c.Pool.Exec(ctx, `
