@@ -228,3 +228,26 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsRepeatNoPayload: why a command is refused stands in logs, in the
+// queue and in alerts.
+func TestRefusalsRepeatNoPayload(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{})
+	s.open(1, continuity.Direct)
+	s.apply(order1("order.create", "", ofNorth))
+	const secret = "4111111111111111"
+	for _, c := range []continuity.Command{
+		order1("order.update_status", "", `{"status":"`+secret+`"}`),
+		order1("order.update_status", "", `{"status":`+secret+`}`),
+		order1("order.confirm_payment", "", `{"transactionId":`+secret+`}`),
+		order1("order.confirm_payment", "", `{"transactionId":"t","amount":"`+secret+`"}`),
+		commandFor("p1", "payment.record", "", `{"companyId":"acme","restaurantId":"north","status":"`+secret+`"}`),
+		commandFor("p1", "payment.record", "", `{"companyId":"`+secret+`/","restaurantId":"north","status":"approved"}`),
+		commandFor("c1", "cashflow.record", "", `{"companyId":"acme","restaurantId":"north","kind":"`+secret+`","amount":1}`),
+	} {
+		if _, err := s.Apply(t.Context(), c, 1); !IsRefusal(err) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s %s: %v", c.CommandType, c.Payload, err)
+		}
+	}
+}
