@@ -199,7 +199,7 @@ func (p *Primary) look(ctx context.Context, tx pgx.Tx, a arrival) (world, error)
 	batch.Queue(setStillFor, stillForMillis)
 	batch.Queue(`select pg_advisory_xact_lock_shared($1)`, fenceLock)
 	batch.Queue(`select pg_advisory_xact_lock($1, hashtext($2))`, aggregateClass, a.AggregateType+" "+a.AggregateID)
-	batch.Queue(selectState, p.lease).QueryRow(func(row pgx.Row) error { return w.state.scan(row) })
+	batch.Queue(selectState, p.lease, WriteTimeout).QueryRow(func(row pgx.Row) error { return w.state.scan(row) })
 	batch.Queue(selectEntry, a.IdempotencyKey).Query(func(rows pgx.Rows) (err error) {
 		w.known, err = scanEntry(rows)
 		return err

@@ -49,14 +49,16 @@ func (s State) Direct(policy Policy) bool {
 
 // now() is that of the transaction's begin. One that has waited for a lock counts
 // a lease that has just ended, by no longer than WriteTimeout: that is the longest
-// write by which the lease has to be shorter.
+// write by which the lease has to be shorter. It may have begun before the fence was
+// read, by no longer either; what was read later still, was read before the clock
+// was set back, and nobody knows how long ago.
 const selectState = `
 	select
 	  epoch,
 	  mode,
 	  closed,
 	  seen_epoch,
-	  confirmed_at + $1 > now(),
+	  confirmed_at + $1 > now() and confirmed_at <= now() + $2::interval,
 	  case when isfinite(confirmed_at) then confirmed_at else '0001-01-01 00:00:00+00' end,
 	  reason
 	from primary_fence`
@@ -68,7 +70,7 @@ func (s *State) scan(row pgx.Row) error {
 // State returns the primary's copy of the fence.
 func (p *Primary) State(ctx context.Context) (State, error) {
 	var s State
-	if err := s.scan(p.pool.QueryRow(ctx, selectState, p.lease)); err != nil {
+	if err := s.scan(p.pool.QueryRow(ctx, selectState, p.lease, WriteTimeout)); err != nil {
 		return State{}, fmt.Errorf("read the fence: %w", pg.Translate(err))
 	}
 	return s, nil
@@ -87,15 +89,19 @@ func (p *Primary) Clock(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
+// laterReading is the later one of two readings of the fence, unless the clock was
+// set back behind the one that is noted.
+const laterReading = `case when confirmed_at <= now() + @ahead::interval then greatest(confirmed_at, @as_of) else @as_of end`
+
 // Adopt makes the copy of the fence what the hosted one was. asOf is Clock before
 // it was asked. When it returns, no effect under the former state is in flight.
 // A reading that is behind is ErrBehind and changes nothing; the same state again
 // only renews the lease.
 func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.Time, reason string) error {
 	renewed, err := p.pool.Exec(ctx, `
-		update primary_fence set confirmed_at = greatest(confirmed_at, @as_of)
+		update primary_fence set confirmed_at = `+laterReading+`
 		where not closed and (epoch, mode) = (@epoch, @mode) and seen_epoch <= @epoch`,
-		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf})
+		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "ahead": WriteTimeout})
 	if err != nil {
 		return fmt.Errorf("renew epoch %d: %w", hosted.Epoch, pg.Translate(err))
 	}
@@ -109,11 +115,11 @@ func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.
 		  mode = @mode,
 		  closed = false,
 		  seen_epoch = greatest(seen_epoch, @epoch),
-		  confirmed_at = greatest(confirmed_at, @as_of),
+		  confirmed_at = `+laterReading+`,
 		  reason = @reason,
 		  actor = @actor
 		where seen_epoch <= @epoch`,
-		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "reason": reason})
+		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "ahead": WriteTimeout, "reason": reason})
 	if err != nil {
 		return fmt.Errorf("adopt %s of epoch %d: %w", hosted.Mode, hosted.Epoch, err)
 	}

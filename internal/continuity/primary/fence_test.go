@@ -415,3 +415,25 @@ func TestPublishAgain(t *testing.T) {
 		t.Errorf("%d in one statement, which has a time limit", n)
 	}
 }
+
+// TestClockSetBack has the clock of Postgres go back by an hour after the hosted
+// fence was read: the reading is not worth an hour more, and the next one counts.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{Policy: Strict, Lease: 10 * time.Second})
+	s.open(1, continuity.Direct)
+	exec(t, s.pool, `update primary_fence set confirmed_at = now() + interval '1 hour'`)
+	if st, err := s.State(t.Context()); err != nil || st.Leased {
+		t.Errorf("the lease lasts: %+v, %v", st, err)
+	}
+	if _, err := s.Apply(t.Context(), order1("order.create", "", ofNorth), 1); !errors.Is(err, continuity.ErrNotOpen) {
+		t.Errorf("a direct write: %v", err)
+	}
+	s.open(1, continuity.Direct)
+	s.apply(order1("order.create", "", ofNorth))
+	exec(t, s.pool, `update primary_fence set confirmed_at = now() + interval '1 hour'`)
+	s.open(2, continuity.Queue)
+	if st, err := s.State(t.Context()); err != nil || !st.Leased {
+		t.Errorf("read again: %+v, %v", st, err)
+	}
+}
