@@ -435,3 +435,33 @@ func TestConnectionLost(t *testing.T) {
 		t.Errorf("the report says %+v", got)
 	}
 }
+
+// TestOlderReplica has a replica that does not know the job: it leaves the unit to
+// another, and no attempt is counted.
+func TestOlderReplica(t *testing.T) {
+	w := newWorld(t)
+	older := w.replica("older", 1, nil)
+	newer := w.replica("newer", 1, func(_ context.Context, r run.Run, key string) { r.Report.Reach(key) })
+	newer.slots <- struct{}{}
+	r := w.begin()
+	if err := newer.enqueue(t.Context(), "night", r, []string{"db"}); err != nil {
+		t.Fatal(err)
+	}
+	for claimed := false; !claimed; older.look() {
+		claimed = one[bool](w, `select claim_token is not null and status = 'pending' from public.continuity_commands`)
+	}
+	if _, err := w.pool.Exec(t.Context(), `update public.continuity_commands set available_at = null`); err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-newer.slots
+	newer.look()
+	if got := w.share(newer, r, "db"); !slices.Equal(got.Reached, []string{"db"}) {
+		t.Errorf("the report says %+v", got)
+	}
+	if n := one[int](w, `select attempts from public.continuity_commands`); n != 0 {
+		t.Errorf("%d attempts were counted", n)
+	}
+}

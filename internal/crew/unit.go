@@ -32,8 +32,13 @@ const aggregate = "run"
 // errRunEnded ends a unit that nobody waits for any more.
 var errRunEnded = errors.New("the run has ended")
 
-// settleTimeout bounds what is said to the queue after the work.
-const settleTimeout = 10 * time.Second
+const (
+	// settleTimeout bounds what is said to the queue after the work.
+	settleTimeout = 10 * time.Second
+	// unknownFor is how long a unit waits that an older version has taken, which does
+	// not know its job, for a replica of the version that has handed it out.
+	unknownFor = 2 * time.Second
+)
 
 // do does a unit that was claimed:
 //
@@ -54,10 +59,6 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 
 	var u unit
 	err := json.Unmarshal(claim.Payload, &u)
-	todo := c.Units[u.Job]
-	if err == nil && todo == nil {
-		err = fmt.Errorf("there is no job %q", u.Job)
-	}
 	if err != nil {
 		c.settled(settle, u, "refused", c.fail(settle, claim, err))
 		return
@@ -66,6 +67,11 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 	running, err := c.running(work, u.RunID)
 	if err == nil && !running {
 		err = errRunEnded
+	}
+	todo := c.Units[u.Job]
+	if err == nil && todo == nil {
+		c.settled(settle, u, "not known", c.giveBack(settle, claim, unknownFor))
+		return
 	}
 	if err == nil {
 		report := &run.Report{}
@@ -84,7 +90,7 @@ func (c *Crew) do(ctx context.Context, claim continuity.Claim) {
 	case errors.Is(err, continuity.ErrLostClaim):
 		c.settled(settle, u, "lost", nil)
 	case ctx.Err() != nil:
-		c.settled(settle, u, "given back", c.giveBack(settle, claim))
+		c.settled(settle, u, "given back", c.giveBack(settle, claim, 0))
 	default:
 		c.settled(settle, u, "failed", c.fail(settle, claim, err))
 	}
@@ -134,10 +140,11 @@ func (c *Crew) fail(ctx context.Context, claim continuity.Claim, cause error) er
 	return err
 }
 
-func (c *Crew) giveBack(ctx context.Context, claim continuity.Claim) error {
+// giveBack leaves a unit to whoever takes it after a while. No attempt is counted.
+func (c *Crew) giveBack(ctx context.Context, claim continuity.Claim, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	return c.queue.Snooze(ctx, claim.CommandID, claim.Token, 0)
+	return c.queue.Snooze(ctx, claim.CommandID, claim.Token, wait)
 }
 
 // settled counts how a unit ended here. What the queue was not told it finds out
