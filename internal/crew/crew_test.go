@@ -450,10 +450,10 @@ func TestOlderReplica(t *testing.T) {
 	for claimed := false; !claimed; older.look() {
 		claimed = one[bool](w, `select claim_token is not null and status = 'pending' from public.continuity_commands`)
 	}
-	if _, err := w.pool.Exec(t.Context(), `update public.continuity_commands set available_at = null`); err != nil {
+	if err := older.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := older.Stop(t.Context()); err != nil {
+	if _, err := w.pool.Exec(t.Context(), `update public.continuity_commands set available_at = null`); err != nil {
 		t.Fatal(err)
 	}
 	<-newer.slots
