@@ -508,6 +508,7 @@ $$;
 -- The statistics are those of a queue that is empty, since it is until an outage fills it, and a plan for one row is
 -- quadratic in what waits. So the plan does not depend on them: without sorts and scans of the table it walks the pending
 -- in their order, and "offset 0" keeps each condition a look into an index for each of them.
+-- In UTC a time of long ago has no offset of seconds, which clients cannot read.
 create or replace function public.continuity_claim_commands(
   p_worker_id text,
   p_limit int,
@@ -516,7 +517,7 @@ create or replace function public.continuity_claim_commands(
   p_up_to bigint
 ) returns jsonb
 language plpgsql volatile security definer
-set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s'
+set search_path = '' set timezone = 'UTC' set statement_timeout = '5s' set lock_timeout = '2s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_claims jsonb;

@@ -24,21 +24,31 @@ const (
 	snoozeLong  = time.Minute
 )
 
-// empty hands out commands until none is left whose turn it is.
+// empty hands out commands until none is left whose turn it is. Of claims whose
+// answer is lost on a slow line each counts an attempt: the next are fewer, until
+// all are done.
 func (w *work) empty(ctx context.Context, epoch continuity.Epoch, upTo *continuity.Sequence) error {
 	for {
 		start := time.Now()
+		limit := w.Batch
+		if fewer := int(w.limit.Load()); fewer > 0 {
+			limit = min(limit, fewer)
+		}
 		claims, err := w.Queue.Claim(ctx, hosted.ClaimOptions{
 			Worker: w.Instance,
-			Limit:  w.Batch,
+			Limit:  limit,
 			Lease:  w.ClaimLease,
 			Epoch:  epoch,
 			UpTo:   upTo,
 		})
+		if errors.Is(err, continuity.ErrOutcomeUnknown) {
+			w.limit.Store(int64(max(1, limit/2)))
+		}
 		if err != nil {
 			return fmt.Errorf("claim: %w", err)
 		}
 		if len(claims) == 0 {
+			w.limit.Store(0)
 			return nil
 		}
 		if err := w.batch(ctx, claims, start); err != nil {

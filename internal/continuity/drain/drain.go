@@ -113,6 +113,8 @@ func (o *Options) complete() error {
 type Drainer struct {
 	Options
 	metrics *metrics
+	// limit is how many commands are claimed at once now, 0 for Batch.
+	limit atomic.Int64
 	// compared: the primary's books were found to hold all that the queue calls done.
 	compared atomic.Bool
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/hosted"
 	"github.com/rollingd/rollingd/internal/fence"
 	"github.com/rollingd/rollingd/internal/pg/pgtest"
 )
@@ -259,5 +260,36 @@ func TestKeyReusedStaysDead(t *testing.T) {
 	if r := w.run(d); r.Dead != 0 {
 		t.Errorf("again: %+v", r)
 	}
+	w.checkHistory(true)
+}
+
+// slow is a line on which the answer to a claim of many commands comes too late.
+type slow struct{ hosted.Transport }
+
+func (s slow) Call(ctx context.Context, function string, args map[string]any, into any) error {
+	err := s.Transport.Call(ctx, function, args, into)
+	if limit, ok := args["p_limit"].(int); ok && function == "continuity_claim_commands" && limit > 2 {
+		return errUnanswered
+	}
+	return err
+}
+
+// TestSlowLine drains over a line that brings no large answer: commands that were
+// never tried do not die of claims that nobody has heard of.
+func TestSlowLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	d.Queue = hosted.NewQueue(slow{hosted.NewPostgres(w.hosted)})
+	if _, err := d.RunOnce(t.Context()); !errors.Is(err, continuity.ErrOutcomeUnknown) {
+		t.Errorf("the first answer was not lost: %v", err)
+	}
+	for range 4 {
+		w.heal()
+		_, _ = d.RunOnce(t.Context())
+	}
+	w.checkDirect(d, 3)
+	w.checkOutage()
 	w.checkHistory(true)
 }

@@ -88,7 +88,14 @@ func (h *Heartbeat) RunOnce(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("heartbeat: %w", err), h.cutOff(ctx, local))
 	}
 	h.failingSince = nil
-	if opens := state.Mode == continuity.Direct && (local.Closed || local.Epoch != state.Epoch); opens || state.Epoch < local.Seen {
+	// What opens, and what a restore of either side explains, is the drainer's.
+	ahead := local.Epoch > 0 && state.Epoch > local.Epoch+1
+	if ahead && !local.Closed {
+		if err := h.Primary.Close(ctx, fmt.Sprintf("the hosted fence is at epoch %d", state.Epoch)); err != nil {
+			return fmt.Errorf("heartbeat: %w", err)
+		}
+	}
+	if opens := state.Mode == continuity.Direct && (local.Closed || local.Epoch != state.Epoch); ahead || opens || state.Epoch < local.Seen {
 		h.Wake()
 		return nil
 	}

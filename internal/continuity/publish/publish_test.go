@@ -375,6 +375,20 @@ func TestHeartbeat(t *testing.T) {
 	w.adopt(3, continuity.Direct)
 	beat("opened by the drainer", 3, continuity.Direct, false, 0)
 
+	// Epochs that this primary has not seen: it may have been restored, which the
+	// drainer tells by its epoch.
+	for epoch := range continuity.Epoch(3) {
+		flip := fence.ForceQueue
+		if epoch == 1 {
+			flip = fence.ForceDirect
+		}
+		if _, err := flip(t.Context(), 3+epoch, "test", "while the primary was away"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat("epochs ahead", 3, continuity.Direct, true, 1)
+	beat("and still", 3, continuity.Direct, true, 1)
+
 	// The hosted database goes away.
 	tr.call = func(int64, string, func() error) error { return continuity.ErrUnavailable }
 	if err := w.p.Close(t.Context(), "start"); err != nil {
