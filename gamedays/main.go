@@ -90,7 +90,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	o := options{days: program}
 	flags := flag.NewFlagSet("gamedays", flag.ContinueOnError)
 	flags.SetOutput(errOut)
-	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10")
+	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10; 10 is 10a and 10b, 3 is 3 and 3r")
 	flags.BoolVar(&o.quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
 	flags.BoolVar(&o.standard, "standard", false, "windows and timeouts as they are without settings: outages as long as they are in production")
 	flags.BoolVar(&o.keep, "keep", false, "leave the logs of all programs")
@@ -104,7 +104,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	for number := range strings.SplitSeq(*only, ",") {
 		found := false
 		for _, d := range program {
-			if d.id == number || strings.TrimRight(d.id, "ab") == number {
+			if d.id == number || strings.TrimRight(d.id, "abr") == number {
 				o.days, found = append(o.days, d), true
 			}
 		}
@@ -117,27 +117,29 @@ func parse(args []string, errOut io.Writer) (options, error) {
 
 // day is a game day.
 type day struct {
-	id   string
-	name string
-	play func(*site, context.Context) error
+	id        string
+	name      string
+	transport transport
+	play      func(*site, context.Context) error
 }
 
 // program is all of them, in the order in which they are played.
 var program = []day{
-	{"1", "tunnel killed", (*site).tunnelKilled},
-	{"2", "primary Postgres killed", (*site).postgresKilled},
-	{"3", "hosted partitioned", (*site).hostedPartitioned},
-	{"4", "clocks skewed 5 min", (*site).clocksSkewed},
-	{"5", "duplicate commands", (*site).duplicates},
-	{"6", "late commit and replay", (*site).lateCommit},
-	{"7", "payment after a cancel", (*site).paymentAfterCancel},
-	{"8", "tunnel flapping", (*site).flapping},
-	{"9", "flood, 1000 a minute", (*site).flood},
-	{"10a", "both down, primary restored", (*site).primaryRestored},
-	{"10b", "both down, hosted restored", (*site).hostedRestored},
-	{"11a", "worker killed mid-claim", (*site).workerKilled},
-	{"11b", "worker paused mid-claim", (*site).workerPaused},
-	{"12", "dead after 8 attempts", (*site).deadCommand},
+	{"1", "tunnel killed", overPostgres, (*site).tunnelKilled},
+	{"2", "primary Postgres killed", overPostgres, (*site).postgresKilled},
+	{"3", "hosted partitioned", overPostgres, (*site).hostedPartitioned},
+	{"3r", "hosted partitioned, over RPC", overRPC, (*site).hostedPartitioned},
+	{"4", "clocks skewed 5 min", overPostgres, (*site).clocksSkewed},
+	{"5", "duplicate commands", overPostgres, (*site).duplicates},
+	{"6", "late commit and replay", overPostgres, (*site).lateCommit},
+	{"7", "payment after a cancel", overPostgres, (*site).paymentAfterCancel},
+	{"8", "tunnel flapping", overPostgres, (*site).flapping},
+	{"9", "flood, 1000 a minute", overPostgres, (*site).flood},
+	{"10a", "both down, primary restored", overPostgres, (*site).primaryRestored},
+	{"10b", "both down, hosted restored", overPostgres, (*site).hostedRestored},
+	{"11a", "worker killed mid-claim", overPostgres, (*site).workerKilled},
+	{"11b", "worker paused mid-claim", overPostgres, (*site).workerPaused},
+	{"12", "dead after 8 attempts", overPostgres, (*site).deadCommand},
 }
 
 // play plays a day in a world of its own, and compares the books afterwards.
@@ -147,7 +149,7 @@ func (s *stack) play(ctx context.Context, d day, o options, progress io.Writer) 
 	defer func() { r.elapsed = time.Since(began) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, dayLimit, fmt.Errorf("the day took longer than %s", dayLimit))
 	defer cancel()
-	w, err := s.open(ctx, d.id, o)
+	w, err := s.open(ctx, d, o)
 	if err != nil {
 		r.err = fmt.Errorf("open the world: %w", err)
 		return r

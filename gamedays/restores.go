@@ -20,8 +20,11 @@ func (s *site) fall(ctx context.Context, restored *cluster, backup string) error
 	if err := restored.restore(ctx, s.database, backup); err != nil {
 		return err
 	}
-	for _, l := range []*link{s.hostedBooks, s.edgesHosted, s.primaryHosted} {
-		if err := l.move(ctx, s.hosted.addr()); err != nil {
+	if err := s.hostedBooks.move(ctx, s.hosted.addr()); err != nil {
+		return err
+	}
+	for _, l := range []*link{s.edgesHosted, s.primaryHosted} {
+		if err := l.move(ctx, s.hostedEnd()); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 // their own, databases of their own, and the networks between them.
 type site struct {
 	*stack
+	day day
 	// database is the name in both clusters.
 	database string
 	dir      string
@@ -33,6 +34,8 @@ type site struct {
 	primaryHosted *link
 	books         *link
 	hostedBooks   *link
+	// gateway stands before the hosted database on days over RPC, else it is nil.
+	gateway *gateway
 
 	serve *child
 	edges []*child
@@ -71,9 +74,9 @@ var shortWindows = []string{
 var shortSettings = hosted.FenceSettings{MinReports: 2, Stale: 7 * time.Second, Dwell: time.Second, SealLimit: 2 * time.Second}
 
 // open starts a world. What has been started is stopped when a step fails.
-func (s *stack) open(ctx context.Context, name string, o options) (_ *site, err error) {
+func (s *stack) open(ctx context.Context, d day, o options) (_ *site, err error) {
 	w := &site{
-		stack: s, database: "gameday_" + name, options: o, ledger: newLedger(), dir: filepath.Join(s.dir, name),
+		stack: s, day: d, database: "gameday_" + d.id, options: o, ledger: newLedger(), dir: filepath.Join(s.dir, d.id),
 		edgeToken: rand.Text(), adminToken: rand.Text(), secrets: secrets{mercadoPago: rand.Text(), c6: rand.Text()},
 	}
 	defer func() {
@@ -87,22 +90,31 @@ func (s *stack) open(ctx context.Context, name string, o options) (_ *site, err 
 	if err := w.openDatabases(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.startPrograms(ctx, name); err != nil {
+	if err := w.startPrograms(ctx); err != nil {
 		return nil, err
 	}
 	return w, w.calm(ctx)
 }
 
 func (s *site) openDatabases(ctx context.Context) (err error) {
-	for link, c := range map[**link]*cluster{
-		&s.books: s.primary, &s.hostedBooks: s.hosted, &s.edgesHosted: s.hosted, &s.primaryHosted: s.hosted,
-	} {
-		if *link, err = newLink(filepath.Base(c.dir), c.addr()); err != nil {
+	for _, c := range []*cluster{s.primary, s.hosted} {
+		if err := c.create(ctx, s.database); err != nil {
 			return err
 		}
 	}
-	for _, c := range []*cluster{s.primary, s.hosted} {
-		if err := c.create(ctx, s.database); err != nil {
+	if s.books, err = newLink("primary", s.primary.addr()); err != nil {
+		return err
+	}
+	if s.hostedBooks, err = newLink("hosted", s.hosted.addr()); err != nil {
+		return err
+	}
+	if s.day.transport == overRPC {
+		if s.gateway, err = newGateway(ctx, s.hosted.owner(s.hostedBooks, s.database)); err != nil {
+			return err
+		}
+	}
+	for _, l := range []**link{&s.edgesHosted, &s.primaryHosted} {
+		if *l, err = newLink("hosted", s.hostedEnd()); err != nil {
 			return err
 		}
 	}
@@ -124,9 +136,9 @@ func (s *site) openDatabases(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *site) startPrograms(ctx context.Context, name string) (err error) {
+func (s *site) startPrograms(ctx context.Context) (err error) {
 	serviceToken := rand.Text()
-	if s.serve, err = s.newServe(ctx, "serve", name, serviceToken); err != nil {
+	if s.serve, err = s.newServe(ctx, serviceToken); err != nil {
 		return err
 	}
 	if s.tunnel, err = newLink("tunnel", s.serve.addr); err != nil {
@@ -140,17 +152,16 @@ func (s *site) startPrograms(ctx context.Context, name string) (err error) {
 		if err != nil {
 			return err
 		}
-		edge := &child{name: instance, program: s.program, arg: "edge", addr: addr, log: filepath.Join(s.dir, instance+".log"), env: []string{
+		edge := &child{name: instance, program: s.program, arg: "edge", addr: addr, log: filepath.Join(s.dir, instance+".log"), env: append([]string{
 			"LOCAL_CONTINUITY_PHASE=6",
 			"ROLLINGD_EDGE_LISTEN_ADDR=" + addr,
 			"ROLLINGD_EDGE_TOKENS=till=" + s.edgeToken,
 			"ROLLINGD_EDGE_INSTANCE=" + instance,
 			"ROLLINGD_PRIMARY_URL=http://" + s.tunnel.addr(),
 			"ROLLINGD_PRIMARY_TOKEN=" + serviceToken,
-			"ROLLINGD_HOSTED_DATABASE_URL=" + s.hosted.asService(s.edgesHosted, s.database),
 			"MERCADOPAGO_WEBHOOK_SECRET=" + s.secrets.mercadoPago,
 			"C6_WEBHOOK_TOKEN=" + s.secrets.c6,
-		}}
+		}, s.hostedEnv(s.edgesHosted)...)}
 		if !s.standard {
 			edge.env = append(edge.env, shortWindows...)
 		}
@@ -163,22 +174,21 @@ func (s *site) startPrograms(ctx context.Context, name string) (err error) {
 }
 
 // newServe is a primary on the day's databases, which is not started yet.
-func (s *site) newServe(ctx context.Context, log, name, serviceToken string) (*child, error) {
+func (s *site) newServe(ctx context.Context, serviceToken string) (*child, error) {
 	addr, err := freeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &child{name: log, program: s.program, arg: "serve", addr: addr, log: filepath.Join(s.dir, log+".log"), env: []string{
-		"ROLLINGD_ENV=gameday-" + name,
+	return &child{name: "serve", program: s.program, arg: "serve", addr: addr, log: filepath.Join(s.dir, "serve.log"), env: append([]string{
+		"ROLLINGD_ENV=gameday-" + s.day.id,
 		"ROLLINGD_DATABASE_URL=" + s.primary.owner(s.books, s.database),
 		"ROLLINGD_COUCHDB_URL=" + s.couch.URL(),
 		"ROLLINGD_ADMIN_TOKENS=referee=destroyer:" + s.adminToken,
 		"ROLLINGD_LISTEN_ADDR=" + addr,
 		"ROLLINGD_LEASE_TTL=" + leaseTTL.String(),
 		"LOCAL_CONTINUITY_PHASE=6",
-		"ROLLINGD_HOSTED_DATABASE_URL=" + s.hosted.asService(s.primaryHosted, s.database),
 		"ROLLINGD_SERVICE_TOKENS=" + serviceToken,
-	}}, nil
+	}, s.hostedEnv(s.primaryHosted)...)}, nil
 }
 
 // secondServe is another primary like the first one.
@@ -290,6 +300,9 @@ func (s *site) abandon() error {
 		if pool != nil {
 			pool.Close()
 		}
+	}
+	if s.gateway != nil {
+		errs = append(errs, s.gateway.close())
 	}
 	for _, l := range []*link{s.tunnel, s.edgesHosted, s.primaryHosted, s.books, s.hostedBooks} {
 		if l != nil {
