@@ -17,6 +17,8 @@ type verdict struct {
 	dead       int
 	duplicates int
 	inversions int
+	// documents are the orders and payments that tills see as they are.
+	documents int
 	// sealed is how long the longest seal lasted that led to a cutover, in
 	// milliseconds, and cutovers how many there were.
 	sealed   float64
@@ -50,6 +52,7 @@ func (s *site) check(ctx context.Context) (verdict, error) {
 	}
 	s.outcomes(&v, b)
 	s.orders(&v, b)
+	s.shown(&v, b)
 	v.duplicates += b.events
 	if b.events > 0 {
 		v.wrong("%d events were told twice", b.events)
@@ -68,6 +71,10 @@ type books struct {
 	orders map[string]order
 	// entries of the cashflow, by id.
 	entries map[string]int
+	// records are the orders and payments, documents what CouchDB has of them, by
+	// database and id.
+	records   []record
+	documents map[string]map[string]document
 	// events is how many were told more than once.
 	events   int
 	sealed   float64
@@ -96,7 +103,10 @@ type order struct {
 }
 
 func (s *site) read(ctx context.Context) (books, error) {
-	b := books{inbox: map[string]effect{}, queue: map[string]queued{}, orders: map[string]order{}, entries: map[string]int{}}
+	b := books{
+		inbox: map[string]effect{}, queue: map[string]queued{}, orders: map[string]order{}, entries: map[string]int{},
+		documents: map[string]map[string]document{},
+	}
 	for _, step := range []func() error{
 		func() error {
 			return each(ctx, s.own, func(e effect) { b.inbox[e.Key] = e }, `
@@ -129,6 +139,8 @@ func (s *site) read(ctx context.Context) (books, error) {
 		func() error {
 			return each(ctx, s.own, func(id struct{ ID string }) { b.entries[id.ID]++ }, `select entry_id from cashflow_entries`)
 		},
+		func() error { return s.readRecords(ctx, &b) },
+		func() error { return s.readDocuments(ctx, &b) },
 		func() error {
 			return s.own.QueryRow(ctx, `
 				select count(*)

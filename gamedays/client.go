@@ -143,8 +143,9 @@ const (
 	cashflow = "cashflow"
 )
 
-func tenant(more map[string]any) map[string]any {
-	all := map[string]any{"companyId": "acme", "restaurantId": "north"}
+// tenant is the payload of whatever is made under an id.
+func tenant(id string, more map[string]any) map[string]any {
+	all := map[string]any{"companyId": company, "restaurantId": restaurantOf(id)}
 	for name, value := range more {
 		all[name] = value
 	}
@@ -153,7 +154,7 @@ func tenant(more map[string]any) map[string]any {
 
 func (s *site) create(order string) command {
 	return command{IdempotencyKey: "create:" + order, CommandType: "order.create", AggregateType: orders, AggregateID: order,
-		Payload: tenant(map[string]any{"total": 12990})}
+		Payload: tenant(order, map[string]any{"total": 12990})}
 }
 
 func (s *site) status(order, status string) command {
@@ -170,7 +171,7 @@ func (s *site) cancel(order string) command {
 func (s *site) cashflow() command {
 	id := "cash-" + rand.Text()
 	return command{IdempotencyKey: id, CommandType: "cashflow.record", AggregateType: cashflow, AggregateID: id,
-		Payload: tenant(map[string]any{"kind": "income", "amount": "10.00"})}
+		Payload: tenant(id, map[string]any{"kind": "income", "amount": "10.00"})}
 }
 
 // pix is C6 Bank's webhook of a payment.

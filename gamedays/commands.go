@@ -168,7 +168,7 @@ func (s *site) duplicates(ctx context.Context) error {
 
 // refusedWithOtherPayload sends a key that was taken with another payload.
 func (s *site) refusedWithOtherPayload(ctx context.Context, c command) error {
-	c.Payload = tenant(map[string]any{"total": 1})
+	c.Payload = tenant(c.AggregateID, map[string]any{"total": 1})
 	return until(ctx, "another payload under "+c.IdempotencyKey+" is refused", func(ctx context.Context) (bool, error) {
 		a, err := s.send(ctx, 0, c)
 		if err != nil || a.Status >= http.StatusInternalServerError {
@@ -236,6 +236,9 @@ func (s *site) paymentAfterCancel(ctx context.Context) error {
 		return err
 	}
 	if err := s.forged(ctx, "cancel-queued"); err != nil {
+		return err
+	}
+	if err := s.night(ctx); err != nil {
 		return err
 	}
 	webhooks := []command{s.mercadoPago("m-2", "cancel-queued", now), s.pix("pix-queued"), s.mercadoPago("m-3", "paid-first", now)}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 )
 
 // TestDays plays two days that are short; all of them take minutes.
@@ -67,6 +69,14 @@ func TestCheckFails(t *testing.T) {
 			queue:   map[string]queued{"cancel:gone": {Key: "cancel:gone", Status: "dead", Reason: "conflict"}},
 			orders:  map[string]order{"o": {ID: "o", Status: "paid", Version: 2, Created: 1}},
 			entries: map[string]int{entry.AggregateID: 1},
+			records: []record{
+				{Kind: "order", ID: "o", Status: "delivered", Version: 4, Restaurant: "north", Day: "yesterday", DayOf: "north"},
+				{Kind: "payment", ID: "p", Status: "approved", Version: 1, Restaurant: "north", Day: "today", DayOf: "north"},
+			},
+			documents: map[string]map[string]document{
+				"yesterday": {"order:o": documentOf("order", 4, "delivered", "closed")},
+				"today":     {"payment:p": documentOf("payment", 1, "approved", "approved")},
+			},
 		}
 	}
 	for _, c := range []struct {
@@ -87,18 +97,69 @@ func TestCheckFails(t *testing.T) {
 		{"another order", func(b *books) {
 			b.inbox["create:o"] = effect{Key: "create:o", Order: 9, Outcome: "applied"}
 		}, "was applied before"},
+		{"a document is missing", func(b *books) { delete(b.documents["today"], "payment:p") }, "payment:p is not in today"},
+		{"a day is missing", func(b *books) { delete(b.documents, "yesterday") }, "order:o is not in yesterday"},
+		{"a document in no day", func(b *books) { b.records[0].Day = "" }, "order:o is in no day"},
+		{"an older document", func(b *books) {
+			b.documents["yesterday"]["order:o"] = documentOf("order", 3, "preparing", "preparing")
+		}, "is at version 4, and yesterday shows 3"},
+		{"a document that is ahead", func(b *books) { b.records[0].Version = 3 }, "is at version 3, and yesterday shows 4"},
+		{"another status", func(b *books) {
+			b.documents["yesterday"]["order:o"] = documentOf("order", 4, "cancelled", "cancelled")
+		}, "yesterday shows cancelled"},
+		{"a status that tills do not see", func(b *books) {
+			b.documents["yesterday"]["order:o"] = documentOf("order", 4, "delivered", "preparing")
+		}, "which tills see as preparing"},
+		{"in two days", func(b *books) { b.documents["today"]["order:o"] = b.documents["yesterday"]["order:o"] }, "order:o is in two days, yesterday and today"},
+		{"in the wrong day", func(b *books) {
+			b.documents["today"]["order:o"] = b.documents["yesterday"]["order:o"]
+			delete(b.documents, "yesterday")
+		}, "order:o is not in yesterday"},
+		{"a document of nothing", func(b *books) {
+			b.documents["tomorrow"] = map[string]document{"order:x": documentOf("order", 1, "pending", "pending")}
+		}, "tomorrow has order:x, which the books do not know"},
+		{"another restaurant's order", func(b *books) { b.records[0].Restaurant = "south" }, "order:o of south"},
+		{"another restaurant's day", func(b *books) { b.records[0].DayOf = "south" }, "in a day of south"},
 	} {
 		b := kept()
 		c.do(&b)
 		var v verdict
 		s.outcomes(&v, b)
 		s.orders(&v, b)
+		s.shown(&v, b)
 		seen := slices.ContainsFunc(v.broken, func(text string) bool { return strings.Contains(text, c.broken) })
 		if c.broken == "" && len(v.broken) > 0 || c.broken != "" && !seen {
 			t.Errorf("%s: %q", c.what, v.broken)
 		}
 		if v.accepted != 4 {
 			t.Errorf("%s: %d accepted", c.what, v.accepted)
+		}
+	}
+}
+
+func documentOf(kind string, version int64, status, seen string) document {
+	d := document{Type: kind, Restaurant: "north", Status: seen}
+	d.Continuity.Version, d.Continuity.Status = version, status
+	return d
+}
+
+// TestTableFits: with numbers as long as they get.
+func TestTableFits(t *testing.T) {
+	t.Parallel()
+	var results []result
+	for _, d := range program {
+		results = append(results, result{
+			day: d, faults: 100, longest: 90 * time.Second, elapsed: dayLimit,
+			found: verdict{accepted: 10_000, applied: 10_000, documents: 10_000, sealed: 1999, broken: []string{"x"}},
+		})
+	}
+	var out strings.Builder
+	if err := printTable(&out, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(out.String(), "\n") {
+		if n := utf8.RuneCountInString(line); n > 120 {
+			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

@@ -80,6 +80,12 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 	return context.Cause(ctx)
 }
 
+const usage = `gamedays has the continuity plane go through its outages, over real processes, and
+compares afterwards what the edges have promised with both databases, and both with
+the documents that tills see. It exits with 1 if a promise was broken.
+
+`
+
 // options of a run.
 type options struct {
 	days                  []day
@@ -90,6 +96,14 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	o := options{days: program}
 	flags := flag.NewFlagSet("gamedays", flag.ContinueOnError)
 	flags.SetOutput(errOut)
+	flags.Usage = func() {
+		fmt.Fprint(errOut, usage)
+		flags.PrintDefaults()
+		fmt.Fprintf(errOut, "\nThe columns of the table:\n%s\nThe days:\n\n", columns)
+		for _, d := range program {
+			fmt.Fprintf(errOut, "  %-3s %s\n", d.id, d.name)
+		}
+	}
 	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10; 10 is 10a and 10b, 3 is 3 and 3r")
 	flags.BoolVar(&o.quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
 	flags.BoolVar(&o.standard, "standard", false, "windows and timeouts as they are without settings: outages as long as they are in production")
@@ -163,6 +177,9 @@ func (s *stack) play(ctx context.Context, d day, o options, progress io.Writer) 
 	r.err = d.play(w, ctx)
 	if r.err == nil {
 		r.err = w.settle(ctx)
+	}
+	if r.err == nil {
+		r.err = w.projected(ctx)
 	}
 	r.err = errors.Join(r.err, w.end(ctx))
 	r.faults, r.longest = w.faults, w.ledger.longestWait()

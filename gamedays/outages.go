@@ -43,6 +43,7 @@ func (s *site) tunnelKilled(ctx context.Context) error {
 			func() error { return s.more(ctx, 20, byPrimary) },
 			s.cutTunnel,
 			func() error { return s.more(ctx, 20, byQueue) },
+			func() error { return s.night(ctx) },
 			// Longer than the primary believes that edges still reach it.
 			func() error { return s.unlessQuick(ctx, 20*time.Second) },
 			func() error { return s.more(ctx, 20, byQueue) },
@@ -81,7 +82,9 @@ func (s *site) hostedPartitioned(ctx context.Context) error {
 			func() error { return s.more(ctx, 10, byPrimary) },
 			func() error { return s.fault(s.edgesHosted.swallow(requests, replies)) },
 			func() error { return s.fault(s.primaryHosted.swallow(requests, replies)) },
-			func() error { return s.more(ctx, 40, byPrimary) },
+			func() error { return s.more(ctx, 20, byPrimary) },
+			func() error { return s.night(ctx) },
+			func() error { return s.more(ctx, 20, byPrimary) },
 			heal,
 			func() error { return s.more(ctx, 10, byPrimary) },
 		)

@@ -93,8 +93,15 @@ func (s *stack) open(ctx context.Context, d day, o options) (_ *site, err error)
 	if err := w.startPrograms(ctx); err != nil {
 		return nil, err
 	}
+	if err := w.openRestaurants(ctx); err != nil {
+		return nil, fmt.Errorf("open the restaurants: %w", err)
+	}
 	return w, w.calm(ctx)
 }
+
+// env is the environment of the primary, with which the names of its databases
+// begin.
+func (s *site) env() string { return "gameday-" + s.day.id }
 
 func (s *site) openDatabases(ctx context.Context) (err error) {
 	for _, c := range []*cluster{s.primary, s.hosted} {
@@ -180,7 +187,7 @@ func (s *site) newServe(ctx context.Context, serviceToken string) (*child, error
 		return nil, err
 	}
 	return &child{name: "serve", program: s.program, arg: "serve", addr: addr, log: filepath.Join(s.dir, "serve.log"), env: append([]string{
-		"ROLLINGD_ENV=gameday-" + s.day.id,
+		"ROLLINGD_ENV=" + s.env(),
 		"ROLLINGD_DATABASE_URL=" + s.primary.owner(s.books, s.database),
 		"ROLLINGD_COUCHDB_URL=" + s.couch.URL(),
 		"ROLLINGD_ADMIN_TOKENS=referee=destroyer:" + s.adminToken,

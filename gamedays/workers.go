@@ -177,6 +177,9 @@ func (s *site) deadCommand(ctx context.Context) error {
 	if err := s.heldByTheDead(ctx, good); err != nil {
 		return err
 	}
+	if err := s.night(ctx); err != nil {
+		return err
+	}
 	if err := s.bury(ctx, bad.AggregateID); err != nil {
 		return err
 	}
