@@ -110,10 +110,14 @@ func (s *shop) bind(ctx context.Context, k kind, after string) (items []item, er
 	return items, nil
 }
 
-// active returns the restaurant's ACTIVE day, or nil.
-func (s *shop) active(ctx context.Context, tx pgx.Tx) (*day, error) {
+// active returns the restaurant's ACTIVE day, or nil; nil also while no day takes
+// what is in none.
+func (s *shop) active(ctx context.Context, db pg.Querier) (*day, error) {
+	if s.closed {
+		return nil, nil
+	}
 	var d day
-	err := tx.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 		select
 		  id,
 		  db_name,

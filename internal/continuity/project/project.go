@@ -191,6 +191,12 @@ func (w *work) unbound(ctx context.Context) (n int, err error) {
 func (w *work) restaurant(ctx context.Context, r daydb.Restaurant) error {
 	s := &shop{work: w, Restaurant: r, verified: make(map[string]bool)}
 	var errs []error
+	if err := s.behind(ctx); errors.Is(err, errLedgerBehind) {
+		s.closed = true
+		errs = append(errs, err)
+	} else if err != nil {
+		return err
+	}
 	for _, k := range kinds {
 		if err := s.passOver(ctx, k); err != nil {
 			return errors.Join(append(errs, err)...)
@@ -219,6 +225,8 @@ func (w *work) restaurant(ctx context.Context, r daydb.Restaurant) error {
 type shop struct {
 	*work
 	daydb.Restaurant
+	// closed: no day takes what is in none, since the ledger is behind.
+	closed bool
 	// verified are the databases that carry their day's marker.
 	verified map[string]bool
 }
