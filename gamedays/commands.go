@@ -232,6 +232,10 @@ func (s *site) paymentAfterCancel(ctx context.Context) error {
 	if err := s.forged(ctx, "cancel-direct"); err != nil {
 		return err
 	}
+	// What comes after the night belongs to orders of the day before.
+	if err := s.projected(ctx); err != nil {
+		return err
+	}
 	if err := s.queueOpen(ctx); err != nil {
 		return err
 	}

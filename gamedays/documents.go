@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -80,7 +79,7 @@ func (s *site) readRecords(ctx context.Context, b *books) error {
 // has of this world, whether the ledger knows them or not.
 func (s *site) readDocuments(ctx context.Context, b *books) error {
 	var names []string
-	if err := s.inCouch(ctx, "/_all_dbs", &names); err != nil {
+	if err := s.inCouch(ctx, http.MethodGet, "/_all_dbs", nil, &names); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -92,7 +91,7 @@ func (s *site) readDocuments(ctx context.Context, b *books) error {
 				Doc document `json:"doc"`
 			} `json:"rows"`
 		}
-		if err := s.inCouch(ctx, "/"+url.PathEscape(name)+"/_all_docs?include_docs=true", &all); err != nil {
+		if err := s.inCouch(ctx, http.MethodGet, "/"+name+"/_all_docs?include_docs=true", nil, &all); err != nil {
 			return err
 		}
 		b.documents[name] = map[string]document{}
@@ -105,13 +104,10 @@ func (s *site) readDocuments(ctx context.Context, b *books) error {
 	return nil
 }
 
-// inCouch asks CouchDB, whose address has the administrator's credentials.
-func (s *site) inCouch(ctx context.Context, path string, out any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.couch.URL()+path, http.NoBody)
-	if err != nil {
-		return err
-	}
-	return call(req, out)
+// inCouch asks CouchDB, whose address has the administrator's credentials. In and
+// out may be nil.
+func (s *site) inCouch(ctx context.Context, method, path string, in, out any) error {
+	return ask(ctx, method, s.couch.URL()+path, nil, in, out)
 }
 
 // shown: each order and payment of the books is a document in the day that it is
@@ -119,8 +115,8 @@ func (s *site) inCouch(ctx context.Context, path string, out any) error {
 // days: no day is sealed here, so that all of them are open.
 //
 // This holds for a primary that was restored from a backup, too. Right behind the
-// restore its documents are ahead of it, by what was applied since the backup; the
-// projection leaves them as they are. What was applied since then had come through
+// restore its documents are ahead of it, by what was applied since the backup, and
+// may be in a day that it does not know; the projection leaves them as they are. What was applied since then had come through
 // the queue, which hands it out again in the same order, and so the books arrive
 // at the version that the documents have shown all the time. A direct write that a
 // restore has lost would leave its document ahead until the order has gone on, and

@@ -5,8 +5,9 @@
 //	go run ./gamedays [-only 1,5,8] [-quick] [-standard] [-keep]
 //
 // After each day both databases are compared with what the edges have promised to
-// their clients. It exits with 1 if a promise was broken. Everything runs on
-// loopback and is removed at the end; -keep leaves the logs of all programs.
+// their clients, and the day databases with the primary's books. It exits with 1 if
+// a promise was broken. Everything runs on loopback and is removed at the end; -keep
+// leaves the logs of all programs.
 package main
 
 import (
@@ -81,8 +82,9 @@ func execute(ctx context.Context, args []string, out, progress io.Writer) (err e
 }
 
 const usage = `gamedays has the continuity plane go through its outages, over real processes, and
-compares afterwards what the edges have promised with both databases, and both with
-the documents that tills see. It exits with 1 if a promise was broken.
+compares afterwards what the edges have promised with both databases, and the orders
+and payments of the primary with the documents that tills see. It exits with 1 if a
+promise was broken.
 
 `
 

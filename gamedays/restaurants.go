@@ -65,22 +65,27 @@ func (s *site) rotate(ctx context.Context, request map[string]any) error {
 
 // admin asks the primary's admin API. Out may be nil.
 func (s *site) admin(ctx context.Context, method, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.serve.addr+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+s.adminToken)
-	req.Header.Set("Content-Type", "application/json")
-	return call(req, out)
+	return ask(ctx, method, "http://"+s.serve.addr+path, map[string]string{"Authorization": "Bearer " + s.adminToken}, in, out)
 }
 
-// call sends a request whose answer is to be a success, and decodes it, unless out
-// is nil.
-func call(req *http.Request, out any) error {
+// ask sends JSON to what is to answer with a success, and decodes the answer. In and
+// out may be nil.
+func ask(ctx context.Context, method, url string, headers map[string]string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
 	res, err := client.Do(req)
 	if err != nil {
 		return err
@@ -94,7 +99,7 @@ func call(req *http.Request, out any) error {
 		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", req.Method, req.URL.Path, err)
+		return fmt.Errorf("%s %s: %w", method, req.URL.Path, err)
 	}
 	return nil
 }
