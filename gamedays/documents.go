@@ -114,13 +114,13 @@ func (s *site) inCouch(ctx context.Context, method, path string, in, out any) er
 // bound to, as the books have it. There is none beyond them, and none is in two
 // days: no day is sealed here, so that all of them are open.
 //
-// This holds for a primary that was restored from a backup, too. Right behind the
-// restore its documents are ahead of it, by what was applied since the backup, and
-// may be in a day that it does not know; the projection leaves them as they are. What was applied since then had come through
-// the queue, which hands it out again in the same order, and so the books arrive
-// at the version that the documents have shown all the time. A direct write that a
-// restore has lost would leave its document ahead until the order has gone on, and
-// no check could hold then; days that restore the primary have none.
+// A primary that was restored from a backup is allowed nothing more. Right behind
+// the restore its documents are ahead of it, by what was applied since the backup,
+// and may be in a day that it does not know; the projection leaves them as they are.
+// All of that had come through the queue, which hands it out again in the same
+// order, and so the books arrive at the version that the documents have shown all
+// the time. A direct write that a restore has lost would leave its document ahead
+// until the order has gone on; days that restore the primary have none.
 func (s *site) shown(v *verdict, b books) {
 	bound := make(map[string]string)
 	for _, r := range b.records {
