@@ -59,6 +59,24 @@ func TestLedgerBehind(t *testing.T) {
 	w.absent(old, "order:o2")
 }
 
+// TestLostHistory restores a primary to before a direct write, which its document
+// shows. The order goes on from there, and so does the document.
+func TestLostHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := w.name(north, yesterday)
+	w.apply(north, "order.create", "o1", `{"total":1}`)
+	w.status("o1", "paid")
+	w.apply(north, "order.cancel", "o1", `{}`)
+	w.run()
+	w.expect(db, "order:o1", "status cancelled continuity.version 3")
+
+	w.exec(`begin; set local session_replication_role = replica; update orders set status = 'paid', version = 2, projected_version = 2; commit`)
+	w.status("o1", "preparing")
+	w.run()
+	w.expect(db, "order:o1", "status preparing continuity.version 3 continuity.status preparing")
+}
+
 // TestManifestOfNoDay: a manifest that somebody typed stops nothing.
 func TestManifestOfNoDay(t *testing.T) {
 	t.Parallel()

@@ -246,7 +246,7 @@ func (s *shop) shown(ctx context.Context, k kind, it *item) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look into sealed %s: %w", it.Day.Name, err)
 	}
-	return versionIn(present) >= it.Version, nil
+	return shows(present, *it), nil
 }
 
 // mark notes which version of each document is in its day.

@@ -66,13 +66,23 @@ type mark struct {
 
 const markField = "continuity"
 
-// versionIn is the version that a document shows, 0 for none.
-func versionIn(doc []byte) int64 { return gjson.GetBytes(doc, markField+".version").Int() }
+// markIn is that of a document, zero for none.
+func markIn(doc []byte) mark {
+	m := gjson.GetBytes(doc, markField)
+	return mark{Version: m.Get("version").Int(), Status: m.Get("status").String()}
+}
+
+// shows reports whether a document shows the item's version, or a later one. The
+// same version of another status is of a history that a restore of Postgres lost.
+func shows(doc []byte, it item) bool {
+	m := markIn(doc)
+	return m.Version > it.Version || m == mark{it.Version, it.Status}
+}
 
 // merge returns the document with the item's version in it, or nil if it shows
 // that version or a later one. Whatever else a till has written in it stays, and
-// so does a status that ends the document's life, unless the primary's ends it
-// too. Bytes that the primary was given, such as numbers, go through as they are.
+// so does a till's status that ends the document's life, unless the primary's ends
+// it too. Bytes that the primary was given, such as numbers, go through as they are.
 func (k kind) merge(present []byte, it item) (map[string]json.RawMessage, error) {
 	doc := make(map[string]json.RawMessage)
 	if present == nil {
@@ -85,7 +95,7 @@ func (k kind) merge(present []byte, it item) (map[string]json.RawMessage, error)
 			}
 		}
 	} else {
-		if versionIn(present) >= it.Version {
+		if shows(present, it) {
 			return nil, nil
 		}
 		if err := json.Unmarshal(present, &doc); err != nil {
@@ -93,7 +103,8 @@ func (k kind) merge(present []byte, it item) (map[string]json.RawMessage, error)
 		}
 	}
 	status := statusOf(it.Status)
-	if had := gjson.GetBytes(present, "status").String(); contracts.IsTerminal(k.name, had) && !contracts.IsTerminal(k.name, status) {
+	had := gjson.GetBytes(present, "status").String()
+	if tills := had != statusOf(markIn(present).Status); tills && contracts.IsTerminal(k.name, had) && !contracts.IsTerminal(k.name, status) {
 		status = had
 	}
 	fields := map[string]any{
