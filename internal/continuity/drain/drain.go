@@ -50,7 +50,7 @@ const LeaseName = "continuity-drain"
 // Defaults of options that are zero.
 const (
 	DefaultWorkers      = 8
-	DefaultBatch        = 50
+	DefaultBatch        = hosted.MaxBatch
 	DefaultClaimLease   = 30 * time.Second
 	DefaultApplyTimeout = 10 * time.Second
 )
