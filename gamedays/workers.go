@@ -122,8 +122,9 @@ func (s *site) workerPaused(ctx context.Context) error {
 			})
 		},
 		func() error { return s.fault(paused.resume()) },
+		// It gives back the claims that are still its own, or they end with their lease.
 		func() error { return s.endClaims(ctx) },
-		func() error { return s.claimsEnded(ctx) },
+		func() error { return s.calm(ctx) },
 	)
 }
 
