@@ -79,6 +79,7 @@ func (c *cli) startOutage(ctx context.Context, s *stand, dir, listen string, opt
 		PrimaryToken:  serviceToken,
 		DatabaseURL:   o.service,
 		Instance:      "dev-edge",
+		Version:       versionText(),
 		OpenWindow:    devOpenWindow,
 		WatchInterval: devWatchInterval,
 		Logger:        slog.New(slog.NewTextHandler(c.errOut, nil)),
@@ -258,7 +259,7 @@ func (c *cli) printOutage(s *stand, o *outage) {
 		"  export " + databaseVariable + "='" + s.DatabaseURL + "' " + hostedVariable + "='" + o.service + "'",
 		"  sell() { id=order-$RANDOM$RANDOM; curl -sS $EDGE/v1/commands -H \"Authorization: Bearer $EDGE_TOKEN\" -H 'Content-Type: application/json' \\",
 		"    -d '{\"idempotencyKey\":\"'$id'\",\"commandType\":\"order.create\",\"aggregateType\":\"order\",\"aggregateId\":\"'$id'\",\"payload\":{\"companyId\":\"" +
-			devCompany + "\",\"restaurantId\":\"" + devRestaurant + "\",\"total\":1990}}'; echo; }",
+			devCompany + "\",\"restaurantId\":\"" + devRestaurant + "\",\"total\":1990}}'; }",
 		"",
 		"  sell                                   # the primary applies it",
 		"  curl -X POST " + o.controlURL + "/kill    # kill -9",
