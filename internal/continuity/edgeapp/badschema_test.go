@@ -27,18 +27,20 @@ func TestForeignSchema(t *testing.T) {
 		// well and away are what a command is answered in either state of the primary,
 		// and read what a read is while it is away.
 		well, away, read string
+		// mode is what the edge has to have read before.
+		mode string
 	}{
-		"none":            {`drop schema public cascade`, "200 primary", refused, "503 snapshot_failure"},
-		"no queue":        {`drop function continuity_enqueue`, "200 primary", refused, "503 snapshot_miss"},
-		"another queue":   {`alter function continuity_enqueue rename to continuity_enqueue_2`, "200 primary", refused, "503 snapshot_miss"},
-		"no fence":        {`drop function continuity_fence_state`, "200 primary", refused, "503 snapshot_miss"},
-		"no way to open":  {`drop function continuity_open_epoch`, "200 primary", refused, "503 snapshot_miss"},
-		"no snapshots":    {`drop function continuity_read_snapshot`, "200 primary", taken, "503 snapshot_failure"},
-		"a later version": {`insert into rollingd_hosted_migrations (version_id, is_applied) values (999, true)`, "200 primary", taken, "503 snapshot_miss"},
-		"one more column": {`alter table continuity_commands add column priority int not null default 0`, "200 primary", taken, "503 snapshot_miss"},
-		"an unknown code": {`create or replace function continuity_lock_aggregates(p_commands jsonb) returns void language plpgsql as $$ begin raise exception 'no' using errcode = 'RC042'; end $$`, "200 primary", refused, "503 snapshot_miss"},
-		"an unknown mode": {`alter table continuity_fence drop constraint continuity_fence_mode; update continuity_fence set epoch = 2, mode = 'PAUSED'`, taken, taken, "503 snapshot_miss"},
-		"no rights to it": {`create or replace function continuity_enqueue(p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text, p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint) returns jsonb language plpgsql as $$ begin raise exception 'no' using errcode = '42501'; end $$`, "200 primary", refused, "503 snapshot_miss"},
+		"none":            {`drop schema public cascade`, "200 primary", refused, "503 snapshot_failure", ""},
+		"no queue":        {`drop function continuity_enqueue`, "200 primary", refused, "503 snapshot_miss", ""},
+		"another queue":   {`alter function continuity_enqueue rename to continuity_enqueue_2`, "200 primary", refused, "503 snapshot_miss", ""},
+		"no fence":        {`drop function continuity_fence_state`, "200 primary", refused, "503 snapshot_miss", ""},
+		"no way to open":  {`drop function continuity_open_epoch`, "200 primary", refused, "503 snapshot_miss", ""},
+		"no snapshots":    {`drop function continuity_read_snapshot`, "200 primary", taken, "503 snapshot_failure", ""},
+		"a later version": {`insert into rollingd_hosted_migrations (version_id, is_applied) values (999, true)`, "200 primary", taken, "503 snapshot_miss", ""},
+		"one more column": {`alter table continuity_commands add column priority int not null default 0`, "200 primary", taken, "503 snapshot_miss", ""},
+		"an unknown code": {`create or replace function continuity_lock_aggregates(p_commands jsonb) returns void language plpgsql as $$ begin raise exception 'no' using errcode = 'RC042'; end $$`, "200 primary", refused, "503 snapshot_miss", ""},
+		"an unknown mode": {`alter table continuity_fence drop constraint continuity_fence_mode; update continuity_fence set epoch = 2, mode = 'PAUSED'`, taken, taken, "503 snapshot_miss", "PAUSED"},
+		"no rights to it": {`create or replace function continuity_enqueue(p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text, p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint) returns jsonb language plpgsql as $$ begin raise exception 'no' using errcode = '42501'; end $$`, "200 primary", refused, "503 snapshot_miss", ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -47,6 +49,9 @@ func TestForeignSchema(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := s.edge(edge.Everything)
+			if c.mode != "" {
+				e.until("the fence is read", func(health map[string]any) bool { return health["fence_mode"] == c.mode })
+			}
 			e.suffers(c.well, c.away, c.read)
 		})
 	}
