@@ -28,7 +28,7 @@ var (
 	ErrOutcomeUnknown = errors.New("the outcome is not known; repeat it with the same key")
 	// ErrDrift: the database and this program are of different versions. Nothing
 	// is wrong with the command.
-	ErrDrift = errors.New("the hosted schema is not the one that this version expects; run rollingd migrate")
+	ErrDrift = errors.New("the schema of the queue is not the one that this version expects; run rollingd migrate --hosted, or rollingd migrate for the primary's own")
 	// ErrKeyReused: the idempotency key was used with another payload before.
 	ErrKeyReused = errors.New("the idempotency key belongs to another payload")
 	// ErrInvalid: the command can never be taken as it is.
