@@ -125,9 +125,9 @@ func valid(c continuity.Command) error {
 	case c.CommandID == uuid.Nil:
 		return fmt.Errorf("%w: a command needs an id", continuity.ErrInvalid)
 	case strings.TrimSpace(c.IdempotencyKey) == "" || len(c.IdempotencyKey) > maxKey:
-		return fmt.Errorf("%w: the idempotency key has 1 to %d bytes", continuity.ErrInvalid, maxKey)
+		return fmt.Errorf("%w: the idempotency key is not blank, and has up to %d bytes", continuity.ErrInvalid, maxKey)
 	case strings.TrimSpace(c.AggregateID) == "" || len(c.AggregateID) > maxAggregateID:
-		return fmt.Errorf("%w: the aggregate's id has 1 to %d bytes", continuity.ErrInvalid, maxAggregateID)
+		return fmt.Errorf("%w: the aggregate's id is not blank, and has up to %d bytes", continuity.ErrInvalid, maxAggregateID)
 	case len(c.Payload) > contracts.MaxCommandPayloadBytes:
 		return fmt.Errorf("%w: %d bytes, at most %d", continuity.ErrPayloadTooLarge, len(c.Payload), contracts.MaxCommandPayloadBytes)
 	case c.ExpectedVersion != nil && *c.ExpectedVersion < 0:

@@ -218,6 +218,8 @@ func TestInvalid(t *testing.T) {
 		"no id":       func(c *continuity.Command) { c.CommandID = uuid.Nil },
 		"no key":      func(c *continuity.Command) { c.IdempotencyKey = "" },
 		"a long key":  func(c *continuity.Command) { c.IdempotencyKey = strings.Repeat("k", 257) },
+		"a blank key": func(c *continuity.Command) { c.IdempotencyKey = " \t" },
+		"blank order": func(c *continuity.Command) { c.AggregateID = " " },
 		"no order":    func(c *continuity.Command) { c.AggregateID = "" },
 		"a long name": func(c *continuity.Command) { c.AggregateID = strings.Repeat("o", 257) },
 	} {
@@ -226,6 +228,19 @@ func TestInvalid(t *testing.T) {
 		if _, err := s.Apply(t.Context(), c, 1); !errors.Is(err, continuity.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestBlankTransaction: it would name a payment whose events the queue's side refuses
+// for ever, and their day would never be sealed.
+func TestBlankTransaction(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, Options{})
+	s.open(1, continuity.Direct)
+	s.apply(order1("order.create", "k", ofNorth))
+	_, err := s.Apply(t.Context(), order1("order.confirm_payment", "paid", `{"transactionId":" "}`), 1)
+	if !errors.Is(err, continuity.ErrInvalid) || s.count("payments") != 0 {
+		t.Errorf("%v, %d payments", err, s.count("payments"))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -198,8 +199,8 @@ func confirmPayment(ctx context.Context, tx pgx.Tx, c command) (effect, error) {
 	if err := c.decode(orderAggregate, &body); err != nil {
 		return effect{}, err
 	}
-	if body.TransactionID == "" || len(body.TransactionID) > maxAggregateID {
-		return effect{}, fmt.Errorf("%w: transactionId has 1 to %d bytes", continuity.ErrInvalid, maxAggregateID)
+	if strings.TrimSpace(body.TransactionID) == "" || len(body.TransactionID) > maxAggregateID {
+		return effect{}, fmt.Errorf("%w: transactionId is not blank, and has up to %d bytes", continuity.ErrInvalid, maxAggregateID)
 	}
 	o, err := loadOrder(ctx, tx, c)
 	if err != nil {
