@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestAcksGather holds the first ack back until all other workers are done: what
-// they have committed goes with one more call, and none of it is forgotten.
+// TestAcksGather holds the first ack back until all commands are applied: what
+// was committed meanwhile goes with the next call, but for the last of each other
+// worker, which may have committed without having said so yet. None is forgotten.
 func TestAcksGather(t *testing.T) {
 	t.Parallel()
 	const commands = 60
@@ -35,8 +36,8 @@ func TestAcksGather(t *testing.T) {
 	if r := w.run(d); r.Applied != commands || r.Cutover == nil || r.Cutover.Applied != commands {
 		t.Errorf("%+v", r)
 	}
-	if calls != 2 {
-		t.Errorf("%d calls for %d commands, want 2", calls, commands)
+	if most := 2 + d.Workers - 1; calls > most {
+		t.Errorf("%d calls for %d commands, want at most %d", calls, commands, most)
 	}
 	if n := scalar[int](w, w.hosted, `select count(*) from continuity_commands where status = 'acked' and attempts = 0`); n != commands {
 		t.Errorf("%d are acked", n)
