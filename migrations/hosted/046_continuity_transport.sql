@@ -160,6 +160,11 @@ create table if not exists public.continuity_replication_state (
   last_snapshot_at timestamptz,
   last_drain_at timestamptz,
   last_seen_at timestamptz not null default now(),
+  -- How often a primary was heard, whatever its name was then. The primary remembers it: a lower number is that of a
+  -- database that was restored from a backup.
+  beats bigint not null default 0,
+  -- Until when the primary may still write without having been heard again; null if it does not ask for a lease.
+  leased_until timestamptz,
   constraint continuity_replication_state_pkey primary key (node_id),
   constraint continuity_replication_state_role check (role in ('primary', 'edge')),
   constraint continuity_replication_state_mode check (mode in ('primary', 'degraded', 'recovering'))
@@ -1233,15 +1238,21 @@ $$;
 
 -- +goose StatementBegin
 -- Records that a node lives and what it sees, and returns the fence, so that a beat tells in both directions.
+--
+-- A primary that writes under a lease alone asks for it here, with the time from now until its last write has ended. The
+-- queue does not open before that is over; and {"leased": false} while edges ask for it, so that it comes to an end.
 create or replace function public.continuity_heartbeat(
   p_node_id text,
   p_role text,
   p_mode text,
   p_last_command_seq bigint,
-  p_instance text
+  p_instance text,
+  p_lease_seconds int
 ) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
+declare
+  v_leased boolean := true;
 begin
   perform public.continuity_require_name('node_id', p_node_id);
   perform public.continuity_require_name('instance', p_instance);
@@ -1251,12 +1262,22 @@ begin
   if p_mode is null or p_mode not in ('primary', 'degraded', 'recovering') then
     raise exception 'a mode is primary, degraded or recovering' using errcode = 'RC005', detail = 'mode';
   end if;
+  if p_lease_seconds is not null then
+    if p_role <> 'primary' or p_lease_seconds not between 1 and 3600 then
+      raise exception 'a lease is that of a primary, 1 to 3600 seconds' using errcode = 'RC005', detail = 'lease_seconds';
+    end if;
+    -- Whoever opens the queue sees this lease, or this sees that it is open.
+    perform public.continuity_lock_fence_shared();
+    v_leased := not public.continuity_is_asked_for();
+  end if;
   insert into public.continuity_replication_state as s (
-    node_id, role, mode, instance, last_command_seq, last_snapshot_at, last_drain_at
+    node_id, role, mode, instance, last_command_seq, last_snapshot_at, last_drain_at, beats, leased_until
   ) values (
     p_node_id, p_role, p_mode, p_instance, coalesce(p_last_command_seq, 0),
     (select max(published_at) from public.continuity_snapshots),
-    case when p_last_command_seq > 0 then now() end
+    case when p_last_command_seq > 0 then now() end,
+    case when p_role = 'primary' then public.continuity_beats() + 1 else 0 end,
+    case when v_leased then now() + make_interval(secs => p_lease_seconds) end
   )
   on conflict on constraint continuity_replication_state_pkey do update
   set role = excluded.role,
@@ -1268,8 +1289,11 @@ begin
         when excluded.last_command_seq > s.last_command_seq then now()
         else s.last_drain_at
       end,
-      last_seen_at = now();
-  return public.continuity_fence_json();
+      last_seen_at = now(),
+      -- Two that beat at once are counted both.
+      beats = case when excluded.role = 'primary' then greatest(s.beats + 1, excluded.beats) else s.beats end,
+      leased_until = case when v_leased then excluded.leased_until else s.leased_until end;
+  return public.continuity_fence_json() || jsonb_build_object('leased', v_leased);
 end
 $$;
 -- +goose StatementEnd

@@ -219,6 +219,60 @@ $$;
 -- Helpers of the flips.
 
 -- +goose StatementBegin
+-- How often a primary was heard.
+create or replace function public.continuity_beats() returns bigint
+language plpgsql stable set search_path = '' as $$
+begin
+  return (
+    select coalesce(max(beats), 0)
+    from public.continuity_replication_state
+    where role = 'primary');
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- What edges say of a primary that is still heard: how many of them do not reach it, and whether that is enough to open
+-- the queue. An edge that has been silent for ten minutes is none.
+create or replace function public.continuity_reports() returns jsonb
+language plpgsql stable set search_path = '' as $$
+begin
+  return (
+    select jsonb_build_object(
+      'reports', reports,
+      'edges', edges,
+      'enough', reports >= greatest(1, least(min_reports, edges)))
+    from (
+      select f.min_reports,
+             count(s.node_id) as edges,
+             count(s.node_id) filter (
+               where s.mode <> 'primary'
+                 and s.last_seen_at > now() - make_interval(secs => 2 * f.stale_seconds)) as reports
+      from public.continuity_fence f
+      left join public.continuity_replication_state s
+        on s.role = 'edge'
+       and s.last_seen_at > now() - interval '10 minutes'
+      group by f.min_reports
+    ) r);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Whether the queue would open but for the primary's lease, which is not prolonged then.
+create or replace function public.continuity_is_asked_for() returns boolean
+language plpgsql stable set search_path = '' as $$
+begin
+  return (
+    select mode = 'DIRECT'
+       and (dwell_until is null or dwell_until <= now())
+       and (public.continuity_reports() ->> 'enough')::boolean
+    from public.continuity_fence);
+end
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 create or replace function public.continuity_fence_json() returns jsonb
 language plpgsql stable set search_path = '' as $$
 begin
@@ -229,6 +283,7 @@ begin
     'term', term,
     'changedAt', changed_at,
     'modeSeconds', extract(epoch from now() - changed_at),
+    'beats', public.continuity_beats(),
     'dwellSeconds', greatest(0, extract(epoch from coalesce(dwell_until, now()) - now())))
   from public.continuity_fence);
 end
@@ -324,7 +379,8 @@ $$;
 -- +goose StatementBegin
 -- An edge reports that it does not reach the primary, and asks for the queue. It opens if the epoch is the expected one
 -- and if the primary has not reported to this database for a while, or several edges say the same, or all that there are;
--- and not before direct writes were open for the dwell time, which doubles while they are closed again soon.
+-- and not before direct writes were open for the dwell time, which doubles while they are closed again soon. A primary that
+-- writes under a lease alone gets no other from then on, and the queue opens when the last one is over.
 --
 -- A refusal is no error, because the report has to stay: {"opened": false, "waitingFor": ...}. Whoever comes second with
 -- the same expectation finds what it asked for and is told so.
@@ -335,8 +391,7 @@ set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
 declare
   v_fence public.continuity_fence;
   v_heard boolean;
-  v_reports bigint;
-  v_edges bigint;
+  v_reports jsonb;
 begin
   perform public.continuity_require_name('reason', p_reason);
   perform public.continuity_require_name('instance', p_instance);
@@ -368,16 +423,16 @@ begin
     select from public.continuity_replication_state
     where role = 'primary'
       and last_seen_at > now() - make_interval(secs => v_fence.stale_seconds));
-  select count(*) filter (
-           where mode <> 'primary'
-             and last_seen_at > now() - make_interval(secs => 2 * v_fence.stale_seconds)),
-         count(*)
-  into v_reports, v_edges
-  from public.continuity_replication_state
-  where role = 'edge'
-    and last_seen_at > now() - interval '10 minutes';
-  if v_heard and v_reports < least(v_fence.min_reports, v_edges) then
+  v_reports := public.continuity_reports();
+  if v_heard and not (v_reports ->> 'enough')::boolean then
     return jsonb_build_object('opened', false, 'waitingFor', 'reports', 'fence', public.continuity_fence_json());
+  end if;
+  if exists (
+    select from public.continuity_replication_state
+    where role = 'primary'
+      and leased_until > now()
+  ) then
+    return jsonb_build_object('opened', false, 'waitingFor', 'lease', 'fence', public.continuity_fence_json());
   end if;
 
   update public.continuity_fence
@@ -389,7 +444,7 @@ begin
       -- Calm is what lasted ten minutes.
       flaps = case when direct_since > now() - interval '10 minutes' then flaps + 1 else 0 end;
   perform public.continuity_log_flip('open', p_instance, p_reason,
-    jsonb_build_object('primaryHeard', v_heard, 'reports', v_reports, 'edges', v_edges));
+    jsonb_build_object('primaryHeard', v_heard) || v_reports - 'enough');
   return jsonb_build_object('opened', true, 'fence', public.continuity_fence_json());
 end
 $$;

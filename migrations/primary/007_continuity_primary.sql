@@ -18,6 +18,8 @@ create table primary_fence (
   seen_epoch bigint not null default 0,
   -- When the hosted fence was last known to be as this row says: taken before it was asked.
   confirmed_at timestamptz not null default '-infinity',
+  -- How often the hosted database has heard of a primary, as it said last. It says less once it was restored from a backup.
+  beats bigint not null default 0,
   reason text not null default 'never read the hosted fence',
   actor text not null default 'migration',
   constraint primary_fence_pkey primary key (singleton),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/continuity"
@@ -78,10 +79,6 @@ func (w *work) observeLag(ctx context.Context, mode continuity.Mode) {
 // settle makes the primary's copy what the hosted fence is, or begins an epoch
 // above both when they cannot have come apart by themselves.
 func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
-	asOf, err := w.Primary.Clock(ctx)
-	if err != nil {
-		return continuity.Fence{}, err
-	}
 	// Read on both sides of the hosted fence, which may move on meanwhile: that one
 	// is behind the other has to hold for the earlier of its readings.
 	before, err := w.Primary.State(ctx)
@@ -96,7 +93,7 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 	if err != nil {
 		return continuity.Fence{}, err
 	}
-	restored := state.Epoch < before.Seen
+	restored := state.Epoch < before.Seen || state.Beats < before.Beats
 	if restored {
 		err = w.Primary.PublishAgain(ctx, state.Epoch)
 	} else {
@@ -118,11 +115,12 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 			return continuity.Fence{}, err
 		}
 	}
-	if err := w.Primary.Adopt(ctx, state.Fence, asOf, "the hosted fence"); err != nil {
-		return continuity.Fence{}, err
+	if restored {
+		if err := w.Primary.Heard(ctx, before.Beats, state.Beats); err != nil {
+			return continuity.Fence{}, err
+		}
 	}
-	w.result.Fence = state.Fence
-	return state.Fence, nil
+	return w.adopt(ctx, state, "the hosted fence")
 }
 
 // restored reports whether the primary was restored from an older backup: it is
@@ -256,14 +254,10 @@ func (w *work) behind(ctx context.Context, cause error) error {
 	return errors.Join(cause, w.Primary.RaiseTokens(ctx, int64(state.Term)))
 }
 
-// adopt takes over what a step has made of the fence. The lease of the policy
-// Strict is renewed by reading the fence, not by changing it.
+// adopt takes over what a step has made of the fence. Heartbeats alone renew the
+// lease: the hosted database knows of theirs.
 func (w *work) adopt(ctx context.Context, state hosted.FenceState, reason string) (continuity.Fence, error) {
-	local, err := w.Primary.State(ctx)
-	if err != nil {
-		return state.Fence, err
-	}
-	if err := w.Primary.Adopt(ctx, state.Fence, local.ConfirmedAt, reason); err != nil {
+	if err := w.Primary.Adopt(ctx, state.Fence, time.Time{}, reason); err != nil {
 		return state.Fence, err
 	}
 	w.result.Fence = state.Fence
@@ -282,11 +276,6 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 	if err != nil {
 		return err
 	}
-	// Read before the cutover: what it says of the lease is older than the cutover.
-	asOf, err := w.Primary.Clock(ctx)
-	if err != nil {
-		return err
-	}
 	proof, err := w.Fence.Cutover(ctx, f.Epoch, w.term, *f.HighWaterMark, hosted.Attestation{Applied: drained})
 	if err != nil {
 		switch reason(err) {
@@ -302,10 +291,10 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 		}
 		return w.notYet("cutover", err)
 	}
-	if err := w.Primary.Adopt(ctx, proof.Fence.Fence, asOf, "the cutover"); err != nil {
+	if _, err := w.adopt(ctx, proof.Fence, "the cutover"); err != nil {
 		return fmt.Errorf("open after the cutover: %w", err)
 	}
-	w.result.Fence, w.result.Cutover = proof.Fence.Fence, &proof
+	w.result.Cutover = &proof
 	w.Logger.InfoContext(ctx, "cutover", "epoch", proof.Fence.Epoch, "accepted", proof.Accepted,
 		"applied", proof.Applied, "dead", proof.Dead, "sealed", proof.Sealed.Duration())
 	return nil

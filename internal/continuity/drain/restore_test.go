@@ -215,6 +215,34 @@ func TestHostedRestored(t *testing.T) {
 	}
 }
 
+// TestHostedRestoredWithinAnEpoch takes the hosted database back to an hour ago: the
+// fence was the same, the events and the number of heartbeats were not.
+func TestHostedRestoredWithinAnEpoch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outage()
+	d := w.drainer(nil)
+	w.run(d)
+	w.exec(w.primary, `update primary_fence set beats = 1000`)
+	w.exec(w.primary, `update primary_outbox set published_at = now()`)
+	w.exec(w.hosted, `insert into continuity_replication_state (node_id, role, mode, instance, beats) values ('p', 'primary', 'primary', 'p', 900)`)
+	published := func() int {
+		return scalar[int](w, w.primary, `select count(*) from primary_outbox where epoch >= 2 and published_at is not null`)
+	}
+	r := w.run(d)
+	if !r.Reconciled || r.Fence.Mode != continuity.Direct || r.Fence.Epoch != 5 || published() != 0 {
+		t.Errorf("%+v, %d events are not published again", r, published())
+	}
+	w.checkDirect(d, 5)
+	w.checkOutage()
+	if r := w.run(d); r.Reconciled {
+		t.Errorf("it is found again: %+v", r)
+	}
+	if beats := scalar[int64](w, w.primary, `select beats from primary_fence`); beats != 900 {
+		t.Errorf("the primary remembers %d beats", beats)
+	}
+}
+
 // TestEpochSeenOnly closes on an epoch that nobody has begun: an edge remembers
 // what a restored hosted database has forgotten.
 func TestEpochSeenOnly(t *testing.T) {

@@ -38,6 +38,8 @@ type FenceState struct {
 	InMode Seconds `json:"modeSeconds"`
 	// Dwell is how long direct writes stay open at least.
 	Dwell Seconds `json:"dwellSeconds"`
+	// Beats is how often a primary was heard. It only rises, until the database is restored from a backup.
+	Beats int64 `json:"beats"`
 }
 
 // Attestation is what the primary says about its own books at the cutover.
@@ -97,8 +99,8 @@ func (f *Fence) State(ctx context.Context) (FenceState, error) {
 // Open asks for the queue, as an edge that does not reach the primary in epoch expected, and reports that. The instance
 // names this edge. Of several that ask together one opens, and all are told the same.
 //
-// Errors: ErrNotYet with the state as it is, while the primary is still heard and few edges report, or direct writes have
-// not been open for the dwell time; StaleEpochError.
+// Errors: ErrNotYet with the state as it is, while the primary is still heard and few edges report, while it has a lease to
+// write, or direct writes have not been open for the dwell time; StaleEpochError.
 func (f *Fence) Open(ctx context.Context, expected continuity.Epoch, reason, instance string) (FenceState, error) {
 	const function = "continuity_open_epoch"
 	var result struct {

@@ -37,6 +37,17 @@ type Heartbeat struct {
 	LastCommand continuity.Sequence
 	// Instance is one process.
 	Instance string
+	// Lease is what a primary asks for that writes under a lease alone: how long from now its last write may take to
+	// end, in whole seconds. Zero asks for none.
+	Lease time.Duration
+}
+
+// Grant is the answer to a heartbeat.
+type Grant struct {
+	FenceState
+	// Leased: the queue does not open before the lease that was asked for is over. It is not given while edges ask for the
+	// queue, which opens when the last one is over.
+	Leased bool `json:"leased"`
 }
 
 // Node is a node as it was heard last.
@@ -53,16 +64,17 @@ type Node struct {
 }
 
 // Beat records that the node lives, and returns the fence.
-func (n *Nodes) Beat(ctx context.Context, h Heartbeat) (FenceState, error) {
-	var state FenceState
+func (n *Nodes) Beat(ctx context.Context, h Heartbeat) (Grant, error) {
+	var grant Grant
 	err := n.transport.Call(ctx, "continuity_heartbeat", map[string]any{
 		"p_node_id":          h.NodeID,
 		"p_role":             h.Role,
 		"p_mode":             h.Mode,
 		"p_last_command_seq": h.LastCommand,
 		"p_instance":         h.Instance,
-	}, &state)
-	return state, err
+		"p_lease_seconds":    orNull(seconds(h.Lease)),
+	}, &grant)
+	return grant, err
 }
 
 // List returns every node that ever reported.

@@ -14,7 +14,7 @@ import (
 // hear makes the primary heard.
 func (w *world) hear() {
 	w.Helper()
-	must[hosted.FenceState](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
+	must[hosted.Grant](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
 		NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p1",
 	}))
 }
@@ -22,7 +22,7 @@ func (w *world) hear() {
 // see is a report of an edge that reaches the primary.
 func (w *world) see(edge string) {
 	w.Helper()
-	must[hosted.FenceState](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
+	must[hosted.Grant](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
 		NodeID: edge, Role: hosted.RoleEdge, Mode: contracts.ModePrimary, Instance: edge,
 	}))
 }
@@ -86,6 +86,103 @@ func TestReportsOfThePastDoNotCount(t *testing.T) {
 		w.wantWaiting("edge-3", "reports")
 		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-2"))
 		w.wantFence(2, continuity.Queue)
+	})
+}
+
+// lease is a beat of a primary that writes under a lease alone.
+func (w *world) lease() hosted.Grant {
+	w.Helper()
+	return must[hosted.Grant](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
+		NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p1", Lease: 14 * time.Second,
+	}))
+}
+
+// TestQueueWaitsForTheLease of a primary that asks for one, however many edges do not reach it; and it gets no other from
+// the time on when they are enough.
+func TestQueueWaitsForTheLease(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		ends := func() time.Time {
+			return scan[time.Time](w, `select leased_until from continuity_replication_state where role = 'primary'`)
+		}
+		w.see("edge-2")
+		if !w.lease().Leased {
+			t.Fatal("the first lease is refused")
+		}
+		w.wantWaiting("edge-1", "reports")
+		first := ends()
+		if !w.lease().Leased || !ends().After(first) {
+			t.Error("one edge of two ends a lease")
+		}
+		w.wantWaiting("edge-2", "lease")
+		last := ends()
+		if grant := w.lease(); grant.Leased || grant.Mode != continuity.Direct || !ends().Equal(last) {
+			t.Errorf("a lease is given while the queue is asked for: %+v", grant)
+		}
+		// It is not heard any more, and may write all the same.
+		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '1 hour' where role = 'primary'`)
+		w.wantWaiting("edge-1", "lease")
+		w.exec(`update continuity_replication_state set leased_until = now() where role = 'primary'`)
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
+		w.wantFence(2, continuity.Queue)
+		if !w.lease().Leased {
+			t.Error("a primary that drains is given none for the time behind the cutover")
+		}
+	})
+}
+
+// TestLeaseComesBack when edges reach the primary again, and lasts while the dwell time keeps the queue closed. One that
+// asks for none any more is waited for no more.
+func TestLeaseComesBack(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		w.lease()
+		w.wantWaiting("edge-1", "lease")
+		w.exec(`update continuity_fence set dwell_until = now() + interval '1 minute'`)
+		if !w.lease().Leased {
+			t.Error("it is refused although the queue cannot open")
+		}
+		w.exec(`update continuity_fence set dwell_until = null`)
+		if w.lease().Leased {
+			t.Error("it is given although the queue can open")
+		}
+		w.see("edge-1")
+		if !w.lease().Leased {
+			t.Error("the edge reaches the primary again, and the lease is refused")
+		}
+		w.hear()
+		must[hosted.FenceState](w)(w.fence.Open(t.Context(), 1, "no answer", "edge-1"))
+		w.wantFence(2, continuity.Queue)
+	})
+}
+
+// TestLeaseAndOpeningAtOnce: whoever comes second sees what the first has done.
+func TestLeaseAndOpeningAtOnce(t *testing.T) {
+	t.Run("the lease first", func(t *testing.T) {
+		w := direct(t)
+		tx := w.begin()
+		if _, err := tx.Exec(t.Context(), `select continuity_heartbeat('p', 'primary', 'primary', 0, 'p', 14)`); err != nil {
+			t.Fatal(err)
+		}
+		opened := later(func() (hosted.FenceState, error) { return w.fence.Open(t.Context(), 1, "no answer", "edge-1") })
+		w.waiting(1)
+		w.commit(tx)
+		_, err := opened()
+		w.wantErr(err, continuity.ErrNotYet)
+		w.wantFence(1, continuity.Direct)
+	})
+	t.Run("the opening first", func(t *testing.T) {
+		w := direct(t)
+		tx := w.begin()
+		if _, err := tx.Exec(t.Context(), `select continuity_open_epoch(1, 'no answer', 'edge-1')`); err != nil {
+			t.Fatal(err)
+		}
+		grant := later(func() (hosted.Grant, error) {
+			return w.nodes.Beat(t.Context(), hosted.Heartbeat{NodeID: "p", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p", Lease: time.Second})
+		})
+		w.waiting(1)
+		w.commit(tx)
+		if g, err := grant(); err != nil || g.Mode != continuity.Queue {
+			t.Errorf("%+v, %v", g, err)
+		}
 	})
 }
 

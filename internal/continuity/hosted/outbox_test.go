@@ -196,12 +196,12 @@ func TestOlderSnapshotWaitsBehindANewerOne(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		beat := hosted.Heartbeat{NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, LastCommand: 3, Instance: "p1"}
-		state := must[hosted.FenceState](w)(w.nodes.Beat(t.Context(), beat))
-		if state.Epoch != 1 || state.Mode != continuity.Direct {
+		state := must[hosted.Grant](w)(w.nodes.Beat(t.Context(), beat))
+		if state.Epoch != 1 || state.Mode != continuity.Direct || !state.Leased || state.Beats != 1 {
 			t.Errorf("the beat returns %+v", state)
 		}
 		beat.LastCommand, beat.Mode, beat.Instance = 2, contracts.ModeRecovering, "p2"
-		must[hosted.FenceState](w)(w.nodes.Beat(t.Context(), beat))
+		must[hosted.Grant](w)(w.nodes.Beat(t.Context(), beat))
 		w.exec(`update continuity_replication_state set last_seen_at = now() - interval '1 minute'`)
 		nodes := must[[]hosted.Node](w)(w.nodes.List(t.Context()))
 		if len(nodes) != 1 || nodes[0].LastCommand != 3 || nodes[0].Mode != contracts.ModeRecovering || nodes[0].Instance != "p2" ||
@@ -213,11 +213,29 @@ func TestHeartbeat(t *testing.T) {
 			func(h *hosted.Heartbeat) { h.Instance = "" },
 			func(h *hosted.Heartbeat) { h.Role = "observer" },
 			func(h *hosted.Heartbeat) { h.Mode = "asleep" },
+			func(h *hosted.Heartbeat) { h.Lease = 2 * time.Hour },
+			func(h *hosted.Heartbeat) { h.Role, h.Lease = hosted.RoleEdge, time.Second },
 		} {
 			bad := beat
 			change(&bad)
 			if _, err := w.nodes.Beat(t.Context(), bad); !errors.Is(err, continuity.ErrInvalid) {
 				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+	})
+}
+
+// TestBeatsAreCounted, those of primaries, whatever they are called.
+func TestBeatsAreCounted(t *testing.T) {
+	eachTransport(t, func(w *world) {
+		for i, node := range []string{"primary-1", "primary-1", "edge-1", "primary-2", "primary-1"} {
+			beat := hosted.Heartbeat{NodeID: node, Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "i"}
+			if node == "edge-1" {
+				beat.Role = hosted.RoleEdge
+			}
+			got := must[hosted.Grant](w)(w.nodes.Beat(t.Context(), beat))
+			if want := []int64{1, 2, 2, 3, 4}[i]; got.Beats != want || w.state().Beats != want {
+				t.Errorf("beat %d of %s: %d, want %d", i, node, got.Beats, want)
 			}
 		}
 	})

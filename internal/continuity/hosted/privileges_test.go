@@ -167,7 +167,7 @@ func TestRolesOfTheAPI(t *testing.T) {
 		return err
 	}
 	const (
-		call = `select public.continuity_heartbeat('n', 'edge', 'primary', 0, 'i')`
+		call = `select public.continuity_heartbeat('n', 'edge', 'primary', 0, 'i', null)`
 		read = `select * from public.continuity_commands`
 		lock = `select public.continuity_lock_fence()`
 	)

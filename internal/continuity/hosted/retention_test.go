@@ -45,7 +45,7 @@ func TestHeartbeatReadsNoSnapshots(t *testing.T) {
 	tx := must[pgx.Tx](w)(w.pool.Begin(t.Context()))
 	defer func() { _ = tx.Rollback(t.Context()) }() // The test ends here.
 	var beat json.RawMessage
-	if err := tx.QueryRow(t.Context(), `select continuity_heartbeat('primary', 'primary', 'primary', 0, 'test')`).Scan(&beat); err != nil {
+	if err := tx.QueryRow(t.Context(), `select continuity_heartbeat('primary', 'primary', 'primary', 0, 'test', null)`).Scan(&beat); err != nil {
 		t.Fatal(err)
 	}
 	var rows int

@@ -37,9 +37,11 @@ type State struct {
 	Seen continuity.Epoch `json:"seenEpoch"`
 	// Leased: the hosted fence was read within the time that a reading counts.
 	Leased bool `json:"leased"`
-	// ConfirmedAt is when it was last read; the zero time for never.
+	// ConfirmedAt is when a heartbeat last read it; the zero time for never.
 	ConfirmedAt time.Time `json:"confirmedAt"`
-	Reason      string    `json:"reason"`
+	// Beats is how often the hosted database has heard of a primary, as it said last.
+	Beats  int64  `json:"-"`
+	Reason string `json:"reason"`
 }
 
 // Direct reports whether a direct write under the state's epoch is taken.
@@ -60,11 +62,12 @@ const selectState = `
 	  seen_epoch,
 	  confirmed_at + $1 > now() and confirmed_at <= now() + $2::interval,
 	  case when isfinite(confirmed_at) then confirmed_at else '0001-01-01 00:00:00+00' end,
+	  beats,
 	  reason
 	from primary_fence`
 
 func (s *State) scan(row pgx.Row) error {
-	return row.Scan(&s.Epoch, &s.Mode, &s.Closed, &s.Seen, &s.Leased, &s.ConfirmedAt, &s.Reason)
+	return row.Scan(&s.Epoch, &s.Mode, &s.Closed, &s.Seen, &s.Leased, &s.ConfirmedAt, &s.Beats, &s.Reason)
 }
 
 // State returns the primary's copy of the fence.
@@ -79,8 +82,27 @@ func (p *Primary) State(ctx context.Context) (State, error) {
 // Policy returns the policy for the time when the hosted fence cannot be read.
 func (p *Primary) Policy() Policy { return p.policy }
 
-// Clock returns Postgres' time. Whoever reads the hosted fence takes it before
-// he asks, for Adopt.
+// Lease is how long after a reading of the hosted fence the last direct write that
+// counts on it has ended; zero under Available, where none does.
+func (p *Primary) Lease() time.Duration {
+	if p.policy != Strict {
+		return 0
+	}
+	return p.lease + WriteTimeout
+}
+
+// Heard notes how often the hosted database has heard of a primary, by its own
+// word. It changes nothing unless was is what was noted before.
+func (p *Primary) Heard(ctx context.Context, was, beats int64) error {
+	_, err := p.pool.Exec(ctx, `update primary_fence set beats = $2 where beats = $1`, was, beats)
+	if err != nil {
+		return fmt.Errorf("note the beats: %w", pg.Translate(err))
+	}
+	return nil
+}
+
+// Clock returns Postgres' time. A heartbeat takes it before it asks the hosted
+// database, for Confirm and Adopt.
 func (p *Primary) Clock(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	if err := p.pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
@@ -93,19 +115,31 @@ func (p *Primary) Clock(ctx context.Context) (time.Time, error) {
 // set back behind the one that is noted.
 const laterReading = `case when confirmed_at <= now() + @ahead::interval then greatest(confirmed_at, @as_of) else @as_of end`
 
-// Adopt makes the copy of the fence what the hosted one was. asOf is Clock before
-// it was asked. When it returns, no effect under the former state is in flight.
-// A reading that is behind is ErrBehind and changes nothing; the same state again
-// only renews the lease.
-func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.Time, reason string) error {
-	renewed, err := p.pool.Exec(ctx, `
+// Confirm renews the lease by a reading of the hosted fence, if it says what the
+// copy says, and reports whether that one is open. asOf is Clock before the hosted
+// database was asked; the zero time renews nothing.
+func (p *Primary) Confirm(ctx context.Context, hosted continuity.Fence, asOf time.Time) (open bool, err error) {
+	err = p.pool.QueryRow(ctx, `
 		update primary_fence set confirmed_at = `+laterReading+`
-		where not closed and (epoch, mode) = (@epoch, @mode) and seen_epoch <= @epoch`,
-		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "ahead": WriteTimeout})
-	if err != nil {
-		return fmt.Errorf("renew epoch %d: %w", hosted.Epoch, pg.Translate(err))
+		where (epoch, mode) = (@epoch, @mode) and seen_epoch <= @epoch
+		returning not closed`,
+		pgx.NamedArgs{"epoch": hosted.Epoch, "mode": hosted.Mode, "as_of": asOf, "ahead": WriteTimeout}).Scan(&open)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("renew epoch %d: %w", hosted.Epoch, pg.Translate(err))
 	}
-	if renewed.RowsAffected() > 0 {
+	return open, nil
+}
+
+// Adopt makes the copy of the fence what the hosted one was, and opens it if it was
+// closed. asOf is that of Confirm. When it returns, no effect under the former state
+// is in flight. A reading that is behind is ErrBehind and changes nothing; the same
+// state again only renews the lease.
+func (p *Primary) Adopt(ctx context.Context, hosted continuity.Fence, asOf time.Time, reason string) error {
+	open, err := p.Confirm(ctx, hosted, asOf)
+	if err != nil {
+		return err
+	}
+	if open {
 		p.adopted(hosted.Epoch)
 		return nil
 	}
@@ -244,7 +278,7 @@ const (
 
 // PublishAgain has the events of an epoch and of all later ones published once
 // more: the hosted database was restored from a backup, and has forgotten some.
-// It may be repeated.
+// Those of the epoch before may have been published within it. It may be repeated.
 func (p *Primary) PublishAgain(ctx context.Context, from continuity.Epoch) error {
 	var last int64
 	err := p.pool.QueryRow(ctx, `select coalesce(max(position), 0) from primary_outbox`).Scan(&last)
@@ -253,7 +287,7 @@ func (p *Primary) PublishAgain(ctx context.Context, from continuity.Epoch) error
 			update primary_outbox set published_at = null
 			where position > $1
 			  and position <= $1 + $2
-			  and epoch >= $3
+			  and epoch >= $3 - 1
 			  and published_at > now() - $4::interval`, after, againBatch, from, publishedWithin)
 	}
 	if err != nil {

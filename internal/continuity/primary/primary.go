@@ -27,14 +27,14 @@ const (
 	// Available lets local writes go on, and flags them in the inbox as unconfirmed.
 	// A queued command that conflicts with one of them dies for a person to see.
 	Available Policy = "available"
-	// Strict takes what was read of the fence as a lease. No lease, no writes.
+	// Strict asks the hosted database for a lease with each heartbeat. No lease, no
+	// writes; and the queue does not open before the lease, and the last write under
+	// it, have ended.
 	Strict Policy = "strict"
 )
 
 const (
-	// DefaultLease is how long a reading of the hosted fence counts. Under Strict it
-	// must be shorter, by WriteTimeout, than the silence after which an edge may open
-	// the queue.
+	// DefaultLease is how long a reading of the hosted fence by a heartbeat counts.
 	DefaultLease = 10 * time.Second
 	// WriteTimeout bounds a direct write, from the check of the fence to the COMMIT.
 	WriteTimeout = 4 * time.Second

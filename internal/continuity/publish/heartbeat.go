@@ -15,7 +15,7 @@ import (
 
 // Nodes takes heartbeats; *hosted.Nodes has it.
 type Nodes interface {
-	Beat(ctx context.Context, h hosted.Heartbeat) (hosted.FenceState, error)
+	Beat(ctx context.Context, h hosted.Heartbeat) (hosted.Grant, error)
 }
 
 // DefaultGrace is how long the hosted fence may not be readable, after a start,
@@ -77,39 +77,62 @@ func (h *Heartbeat) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	state, err := h.Nodes.Beat(ctx, hosted.Heartbeat{
+	grant, err := h.Nodes.Beat(ctx, hosted.Heartbeat{
 		NodeID:      h.NodeID,
 		Role:        hosted.RolePrimary,
 		Mode:        modeOf(local, h.Primary.Policy()),
 		LastCommand: last,
 		Instance:    h.Instance,
+		Lease:       h.Primary.Lease(),
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("heartbeat: %w", err), h.cutOff(ctx, local))
 	}
 	h.failingSince = nil
-	// What opens, and what a restore of either side explains, is the drainer's.
-	ahead := local.Epoch > 0 && state.Epoch > local.Epoch+1
-	if ahead && !local.Closed {
-		if err := h.Primary.Close(ctx, fmt.Sprintf("the hosted fence is at epoch %d", state.Epoch)); err != nil {
-			return fmt.Errorf("heartbeat: %w", err)
+	if err := h.heard(ctx, local, grant, asOf); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}
+
+// heard makes what the hosted database has answered count.
+func (h *Heartbeat) heard(ctx context.Context, local primary.State, grant hosted.Grant, asOf time.Time) error {
+	state := grant.FenceState
+	if !grant.Leased {
+		asOf = time.Time{} // The queue opens when the lease has ended.
+	}
+	// This beat was counted as well.
+	restored := state.Beats <= local.Beats
+	if !restored {
+		if err := h.Primary.Heard(ctx, local.Beats, state.Beats); err != nil {
+			return err
 		}
 	}
-	if opens := state.Mode == continuity.Direct && (local.Closed || local.Epoch != state.Epoch); ahead || opens || state.Epoch < local.Seen {
-		h.Wake()
-		return nil
+	// What opens, and what a restore of either side explains, is the drainer's.
+	ahead := local.Epoch > 0 && state.Epoch > local.Epoch+1
+	if (ahead || restored) && !local.Closed {
+		reason := fmt.Sprintf("the hosted fence is at epoch %d", state.Epoch)
+		if restored {
+			reason = "the hosted database was restored from a backup"
+		}
+		if err := h.Primary.Close(ctx, reason); err != nil {
+			return err
+		}
 	}
-	err = h.Primary.Adopt(ctx, state.Fence, asOf, "heartbeat")
+	opens := state.Mode == continuity.Direct && (local.Closed || local.Epoch != state.Epoch)
+	if ahead || restored || opens || state.Epoch < local.Seen {
+		_, err := h.Primary.Confirm(ctx, state.Fence, asOf)
+		h.Wake()
+		return err
+	}
+	err := h.Primary.Adopt(ctx, state.Fence, asOf, "heartbeat")
 	if errors.Is(err, primary.ErrBehind) {
 		return nil // Somebody has read it since.
 	}
-	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
-	if state.Mode != continuity.Direct {
+	if err == nil && state.Mode != continuity.Direct {
 		h.Wake()
 	}
-	return nil
+	return err
 }
 
 // modeOf is what a node reports about itself.
