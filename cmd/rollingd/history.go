@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollingd/rollingd/internal/continuity/history"
 	"github.com/rollingd/rollingd/internal/continuity/hosted"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/pg"
 )
 
@@ -32,7 +33,8 @@ SUPABASE_SERVICE_ROLE_KEY in place of the latter, and changes nothing.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	cmd.Flags().BoolVar(&settled, "settled", false, "nothing is at work: a command that is neither acked nor dead is a violation")
-	cmd.Flags().BoolVar(&strict, "strict", false, "the primary runs under the policy strict")
+	cmd.Flags().BoolVar(&strict, "strict", c.getenv("ROLLINGD_CONTINUITY_POLICY") == string(primary.Strict),
+		"the primary runs under the policy strict; by default what ROLLINGD_CONTINUITY_POLICY says")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		report, err := c.verifyHistory(cmd.Context(), settled, strict)
 		if err != nil {
@@ -76,13 +78,28 @@ func (c *cli) verifyHistory(ctx context.Context, settled, strict bool) (history.
 		defer other.Close()
 		transport = hosted.NewPostgres(other)
 	}
-	return history.Verify(ctx, history.Options{
+	opts := history.Options{
 		Queue:   hosted.NewQueue(transport),
 		Fence:   hosted.NewFence(transport),
 		Primary: pool,
 		Settled: settled,
 		Strict:  strict,
-	})
+	}
+	if c.terminal {
+		opts.Progress = c.readingProgress
+		defer fmt.Fprint(c.errOut, clearLine)
+	}
+	return history.Verify(ctx, opts)
+}
+
+// clearLine makes room on a terminal for another text in the same line.
+const clearLine = "\r\x1b[K"
+
+// readingProgress writes one line over and over, not for every line that is read.
+func (c *cli) readingProgress(read int, of string) {
+	if read%5000 == 0 {
+		fmt.Fprintf(c.errOut, clearLine+"%d %s read", read, of)
+	}
 }
 
 func (c *cli) printHistory(r history.Report) error {

@@ -62,25 +62,17 @@ func (c *check) openedEarly(i int) {
 	}
 }
 
-// ways checks of every effect that its gate was open. The primary's log says
-// where in the inbox each flip stands, so no clock decides.
-func (c *check) ways() {
-	for i, e := range c.inbox {
-		if i > 0 && e.Epoch < c.inbox[i-1].Epoch {
-			c.report.violation(FallingEpoch, e.CommandID, "the inbox: %d follows %d", e.Epoch, c.inbox[i-1].Epoch)
-		}
-		f, ok := c.under(e)
-		switch {
-		case !ok || f.Closed || f.Epoch != e.Epoch:
-			c.report.violation(WrongGate, e.CommandID, "%s under epoch %d, when the primary was at %d, closed %t", e.Way, e.Epoch, f.Epoch, f.Closed)
-		case e.Way != drained && f.Mode != continuity.Direct:
-			c.report.violation(TwoGates, e.CommandID, "a direct write, when the primary was %s of epoch %d", f.Mode, f.Epoch)
-		case e.Way == drained && f.Mode == continuity.Queue:
-			c.report.violation(WrongGate, e.CommandID, "drained, when the primary was %s of epoch %d", f.Mode, f.Epoch)
-		}
-		if e.Way != drained {
-			c.afterTheQueueOpened(e)
-		}
+// gate checks of an effect that its gate was open. The primary's log says where in
+// the inbox each flip stands, so no clock decides.
+func (c *check) gate(e entry) {
+	f, ok := c.under(e)
+	switch {
+	case !ok || f.Closed || f.Epoch != e.Epoch:
+		c.report.violation(WrongGate, e.CommandID, "%s under epoch %d, when the primary was at %d, closed %t", e.Way, e.Epoch, f.Epoch, f.Closed)
+	case e.Way != drained && f.Mode != continuity.Direct:
+		c.report.violation(TwoGates, e.CommandID, "a direct write, when the primary was %s of epoch %d", f.Mode, f.Epoch)
+	case e.Way == drained && f.Mode == continuity.Queue:
+		c.report.violation(WrongGate, e.CommandID, "drained, when the primary was %s of epoch %d", f.Mode, f.Epoch)
 	}
 }
 

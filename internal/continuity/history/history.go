@@ -46,6 +46,8 @@ type Options struct {
 	// queue had opened is a violation then, and else a warning. Under the policy
 	// Available a primary that was cut off cannot know that it has.
 	Strict bool
+	// Progress, unless it is nil, is told for every line how far the reading has come.
+	Progress func(read int, of string)
 }
 
 // The codes of violations.
@@ -127,6 +129,9 @@ func Verify(ctx context.Context, opts Options) (Report, error) {
 	if opts.Skew == 0 {
 		opts.Skew = DefaultSkew
 	}
+	if opts.Progress == nil {
+		opts.Progress = func(int, string) {}
+	}
 	c := &check{Options: opts, report: Report{Violations: []Finding{}, Warnings: []Finding{}}}
 	for _, step := range []struct {
 		name string
@@ -134,7 +139,7 @@ func Verify(ctx context.Context, opts Options) (Report, error) {
 	}{
 		{"read the hosted log", c.readEpochs},
 		{"read the queue", c.readQueue},
-		{"read the primary's books", c.readPrimary},
+		{"read the primary's books", c.checkPrimary},
 		{"compare queue and inbox", c.compare},
 	} {
 		if err := step.do(ctx); err != nil {
@@ -142,13 +147,10 @@ func Verify(ctx context.Context, opts Options) (Report, error) {
 		}
 	}
 	c.epochs()
-	c.ways()
-	c.order()
-	c.versions()
 	return c.report, nil
 }
 
-// check holds what was read.
+// check holds what was read, but for the books of the primary that only grow.
 type check struct {
 	Options
 	report Report
@@ -156,14 +158,8 @@ type check struct {
 	log []hosted.Flip
 	// gates says for each epoch of the hosted log whether it is one of direct writes.
 	gates map[continuity.Epoch]bool
-	queue map[string]hosted.QueuedCommand
-	last  continuity.Sequence
-
+	// queue is in the order of the queue.
+	queue []*accepted
+	byKey map[string]*accepted
 	flips []flip
-	// inbox is in the order in which it was applied.
-	inbox  []entry
-	byKey  map[string]*entry
-	events []event
-	// silent are aggregates without any event.
-	silent []aggregate
 }

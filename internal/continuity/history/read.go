@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/continuity"
-	"github.com/rollingd/rollingd/internal/continuity/hosted"
 )
 
 const page = 1000
@@ -32,40 +33,64 @@ func (c *check) readEpochs(ctx context.Context) error {
 	}
 }
 
+// accepted is a command of the queue, without its payload.
+type accepted struct {
+	CommandID uuid.UUID
+	Key       string
+	Sequence  continuity.Sequence
+	Epoch     continuity.Epoch
+	Status    contracts.CommandStatus
+	LastError string
+	// effect is the line of the inbox under the key, nil for none.
+	effect *entry
+}
+
+// readQueue keeps the whole queue, which is purged; the primary's books, which are
+// not, are read through.
 func (c *check) readQueue(ctx context.Context) error {
-	c.queue = make(map[string]hosted.QueuedCommand)
-	for {
-		commands, err := c.Queue.List(ctx, "", c.last, page)
+	c.byKey = make(map[string]*accepted)
+	for after := continuity.Sequence(0); ; {
+		commands, err := c.Queue.List(ctx, "", after, page)
 		if err != nil {
 			return err
 		}
 		for _, q := range commands {
-			c.last = q.Sequence
-			c.queue[q.IdempotencyKey] = q
+			after = q.Sequence
+			command := &accepted{CommandID: q.CommandID, Key: q.IdempotencyKey, Sequence: q.Sequence, Epoch: q.Epoch, Status: q.Status}
+			if q.LastError != nil {
+				command.LastError = strings.TrimSpace(*q.LastError)
+			}
+			c.queue = append(c.queue, command)
+			c.byKey[q.IdempotencyKey] = command
+			c.Progress(len(c.queue), "commands of the queue")
 		}
+		c.report.Accepted = len(c.queue)
 		if len(commands) < page {
-			c.report.Accepted = len(c.queue)
 			return nil
 		}
 	}
 }
 
-// readPrimary reads what belongs together in one transaction: the primary goes on
+// checkPrimary reads what belongs together in one transaction: the primary goes on
 // meanwhile, and a new effect has its line in three of the tables.
-func (c *check) readPrimary(ctx context.Context) error {
+func (c *check) checkPrimary(ctx context.Context) error {
 	atOnce := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, c.Primary, atOnce, func(tx pgx.Tx) error {
+		// Years of books take longer than a statement may.
+		if _, err := tx.Exec(ctx, `set local statement_timeout = '6h'`); err != nil {
+			return err
+		}
 		if err := c.readFlips(ctx, tx); err != nil {
 			return fmt.Errorf("flips: %w", err)
 		}
-		if err := c.readInbox(ctx, tx); err != nil {
+		if err := c.inbox(ctx, tx); err != nil {
 			return fmt.Errorf("inbox: %w", err)
 		}
-		if err := c.readEvents(ctx, tx); err != nil {
+		if err := c.events(ctx, tx); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
-		if err := c.readSilent(ctx, tx); err != nil {
-			return fmt.Errorf("aggregates: %w", err)
+		if err := c.untold(ctx, tx); err != nil {
+			return fmt.Errorf("effects without events: %w", err)
 		}
 		return nil
 	})
@@ -100,121 +125,5 @@ func (c *check) readFlips(ctx context.Context, tx pgx.Tx) error {
 	if err == nil && len(c.flips) == 0 {
 		return errors.New("the log is empty")
 	}
-	return err
-}
-
-// entry is a line of the inbox, with what else the primary has about its key.
-type entry struct {
-	Key           string
-	CommandID     uuid.UUID
-	AggregateType string
-	AggregateID   string
-	Way           string
-	// Sequence is the place in the queue, nil for a direct write.
-	Sequence   *continuity.Sequence
-	Epoch      continuity.Epoch
-	Outcome    string
-	ApplyOrder int64
-	AppliedAt  time.Time
-	// Counted: it is entered among what the cutover counts.
-	Counted bool
-	// Refused: it was given back at least once, and a person may have brought it
-	// back out of its turn.
-	Refused bool
-}
-
-const drained = "drained"
-
-func (c *check) readInbox(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `
-		select
-		  i.idempotency_key,
-		  i.command_id,
-		  i.aggregate_type,
-		  i.aggregate_id,
-		  i.way,
-		  i.queue_sequence,
-		  i.epoch,
-		  i.outcome,
-		  i.apply_order,
-		  i.applied_at,
-		  exists (
-		    select from primary_drained d
-		    where d.idempotency_key = i.idempotency_key),
-		  r.idempotency_key is not null
-		from continuity_inbox i
-		left join primary_refusals r using (idempotency_key)
-		order by i.apply_order`)
-	if err != nil {
-		return err
-	}
-	if c.inbox, err = pgx.CollectRows(rows, pgx.RowToStructByPos[entry]); err != nil {
-		return err
-	}
-	c.byKey = make(map[string]*entry, len(c.inbox))
-	for i := range c.inbox {
-		e := &c.inbox[i]
-		c.byKey[e.Key] = e
-		if e.Way == drained {
-			c.report.Drained++
-		} else {
-			c.report.Direct++
-		}
-	}
-	return nil
-}
-
-// event is a line of the primary's outbox. Version is 0 for what has none.
-type event struct {
-	Type          string
-	AggregateType string
-	AggregateID   string
-	CommandID     uuid.UUID
-	Version       int64
-	// Present is the aggregate's version now.
-	Present int64
-}
-
-func (c *check) readEvents(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `
-		select
-		  e.event_type,
-		  e.aggregate_type,
-		  e.aggregate_id,
-		  (e.payload ->> 'commandId')::uuid,
-		  coalesce((e.payload ->> 'version')::bigint, 0),
-		  coalesce(o.version, p.version, 0)
-		from primary_outbox e
-		left join orders o on e.aggregate_type = 'order' and o.order_id = e.aggregate_id
-		left join payments p on e.aggregate_type = 'payment' and p.payment_id = e.aggregate_id
-		order by e.position`)
-	if err != nil {
-		return err
-	}
-	c.events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event])
-	return err
-}
-
-// readSilent reads the aggregates of which no event tells.
-func (c *check) readSilent(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `
-		select kind, id
-		from (
-		  select 'order' as kind, order_id as id from orders
-		  union all
-		  select 'payment', payment_id from payments
-		  union all
-		  select 'cashflow', entry_id from cashflow_entries
-		) a
-		where not exists (
-		  select from primary_outbox e
-		  where e.aggregate_type = a.kind and e.aggregate_id = a.id)
-		order by kind, id`)
-	if err != nil {
-		return err
-	}
-	c.silent, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a aggregate, err error) {
-		return a, row.Scan(&a.kind, &a.id)
-	})
 	return err
 }
