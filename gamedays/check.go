@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/rollingd/rollingd/internal/continuity/history"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 )
 
 // verdict is what a check of both databases has found.
@@ -39,7 +41,10 @@ func (v *verdict) wrong(format string, args ...any) {
 // the product than a bookkeeper who reads its tables.
 func (s *site) check(ctx context.Context) (verdict, error) {
 	var v verdict
-	report, err := history.Verify(ctx, history.Options{Queue: s.queue, Fence: s.fence, Primary: s.own, Settled: true})
+	report, err := history.Verify(ctx, history.Options{
+		Queue: s.queue, Fence: s.fence, Primary: s.own, Settled: true, Strict: s.day.policy == primary.Strict,
+		Skew: time.Millisecond, // One machine has one clock.
+	})
 	if err != nil {
 		return v, fmt.Errorf("verify the history: %w", err)
 	}

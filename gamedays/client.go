@@ -13,6 +13,10 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rollingd/rollingd/internal/continuity"
 )
 
 // command is what a client sends to an edge.
@@ -114,6 +118,27 @@ func (s *site) take(ctx context.Context, edge int, c command) (answer, error) {
 		return true, nil
 	})
 	return taken, err
+}
+
+// write sends a command to the primary itself, once, under an epoch.
+func (s *site) write(ctx context.Context, c command, epoch continuity.Epoch) (taken bool, err error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.serve.addr+"/internal/commands", bytes.NewReader(text))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+s.serviceToken)
+	req.Header.Set("X-Continuity-Epoch", strconv.FormatInt(int64(epoch), 10))
+	req.Header.Set("X-Command-Id", uuid.NewString())
+	res, err := client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	return res.StatusCode == http.StatusOK, res.Body.Close()
 }
 
 type health struct {

@@ -27,9 +27,9 @@ func TestParse(t *testing.T) {
 		args string
 		want string
 	}{
-		{"", "1 2 3 3r 4 5 6 7 8 9 10a 10b 11a 11b 12"},
+		{"", "1 2 3 3r 3s 4 5 6 7 8 9 10a 10b 11a 11b 12"},
 		{"-only 10", "10a 10b"},
-		{"-only 3", "3 3r"},
+		{"-only 3", "3 3r 3s"},
 		{"-only 3r", "3r"},
 		{"-only 1,11b,5", "1 11b 5"},
 		{"-only 13", "error"},

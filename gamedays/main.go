@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 )
 
 const (
@@ -106,7 +108,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 			fmt.Fprintf(errOut, "  %-3s %s\n", d.id, d.name)
 		}
 	}
-	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10; 10 is 10a and 10b, 3 is 3 and 3r")
+	only := flags.String("only", "", "numbers of the days to be played, as in 1,5,10; 10 is 10a and 10b, 3 is 3, 3r and 3s")
 	flags.BoolVar(&o.quick, "quick", false, "shorter floods and flapping, and leases that are ended by hand")
 	flags.BoolVar(&o.standard, "standard", false, "windows and timeouts as they are without settings: outages as long as they are in production")
 	flags.BoolVar(&o.keep, "keep", false, "leave the logs of all programs")
@@ -120,7 +122,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	for number := range strings.SplitSeq(*only, ",") {
 		found := false
 		for _, d := range program {
-			if d.id == number || strings.TrimRight(d.id, "abr") == number {
+			if d.id == number || strings.TrimRight(d.id, "abrs") == number {
 				o.days, found = append(o.days, d), true
 			}
 		}
@@ -136,26 +138,28 @@ type day struct {
 	id        string
 	name      string
 	transport transport
+	policy    primary.Policy
 	play      func(*site, context.Context) error
 }
 
 // program is all of them, in the order in which they are played.
 var program = []day{
-	{"1", "tunnel killed", overPostgres, (*site).tunnelKilled},
-	{"2", "primary Postgres killed", overPostgres, (*site).postgresKilled},
-	{"3", "hosted partitioned", overPostgres, (*site).hostedPartitioned},
-	{"3r", "hosted partitioned, over RPC", overRPC, (*site).hostedPartitioned},
-	{"4", "clocks skewed 5 min", overPostgres, (*site).clocksSkewed},
-	{"5", "duplicate commands", overPostgres, (*site).duplicates},
-	{"6", "late commit and replay", overPostgres, (*site).lateCommit},
-	{"7", "payment after a cancel", overPostgres, (*site).paymentAfterCancel},
-	{"8", "tunnel flapping", overPostgres, (*site).flapping},
-	{"9", "flood, 1000 a minute", overPostgres, (*site).flood},
-	{"10a", "both down, primary restored", overPostgres, (*site).primaryRestored},
-	{"10b", "both down, hosted restored", overPostgres, (*site).hostedRestored},
-	{"11a", "worker killed mid-claim", overPostgres, (*site).workerKilled},
-	{"11b", "worker paused mid-claim", overPostgres, (*site).workerPaused},
-	{"12", "dead after 8 attempts", overPostgres, (*site).deadCommand},
+	{"1", "tunnel killed", overPostgres, primary.Available, (*site).tunnelKilled},
+	{"2", "primary Postgres killed", overPostgres, primary.Available, (*site).postgresKilled},
+	{"3", "hosted partitioned", overPostgres, primary.Available, (*site).hostedPartitioned},
+	{"3r", "hosted partitioned, over RPC", overRPC, primary.Available, (*site).hostedPartitioned},
+	{"3s", "hosted lost by a strict primary", overPostgres, primary.Strict, (*site).strictPrimary},
+	{"4", "clocks skewed 5 min", overPostgres, primary.Available, (*site).clocksSkewed},
+	{"5", "duplicate commands", overPostgres, primary.Available, (*site).duplicates},
+	{"6", "late commit and replay", overPostgres, primary.Available, (*site).lateCommit},
+	{"7", "payment after a cancel", overPostgres, primary.Available, (*site).paymentAfterCancel},
+	{"8", "tunnel flapping", overPostgres, primary.Available, (*site).flapping},
+	{"9", "flood, 1000 a minute", overPostgres, primary.Available, (*site).flood},
+	{"10a", "both down, primary restored", overPostgres, primary.Available, (*site).primaryRestored},
+	{"10b", "both down, hosted restored", overPostgres, primary.Available, (*site).hostedRestored},
+	{"11a", "worker killed mid-claim", overPostgres, primary.Available, (*site).workerKilled},
+	{"11b", "worker paused mid-claim", overPostgres, primary.Available, (*site).workerPaused},
+	{"12", "dead after 8 attempts", overPostgres, primary.Available, (*site).deadCommand},
 }
 
 // play plays a day in a world of its own, and compares the books afterwards.

@@ -131,6 +131,38 @@ func (s *site) hostedPartitioned(ctx context.Context) error {
 	return err
 }
 
+// strictPrimary: a primary loses the hosted database in the very moment in which
+// both edges lose it, while a till in the shop writes to it. It does not hear that
+// the queue opens, and must have stopped by then.
+func (s *site) strictPrimary(ctx context.Context) error {
+	var shop *traffic
+	var before int64
+	err := s.during(ctx, tills, func() error {
+		return steps(
+			func() error { return s.more(ctx, 20, byPrimary) },
+			func() error {
+				state, err := s.fence.State(ctx)
+				shop = s.sellInShop(ctx, state.Epoch)
+				return err
+			},
+			func() error { return s.more(ctx, 20, byPrimary) },
+			func() error { s.primaryHosted.cut(); return s.fault(nil) },
+			s.cutTunnel,
+			func() error { before = shop.taken.Load(); return s.more(ctx, 20, byQueue) },
+			func() error { return s.primaryHosted.heal(ctx) },
+			func() error { return s.tunnel.heal(ctx) },
+			func() error { return s.more(ctx, 20, byPrimary) },
+		)
+	})
+	if shop != nil {
+		err = errors.Join(err, shop.close())
+	}
+	if err == nil && shop.taken.Load() == before {
+		err = errors.New("the till in the shop wrote nothing after the cut: there was no temptation")
+	}
+	return err
+}
+
 // flapping: a tunnel that comes and goes does not have the fence come and go.
 func (s *site) flapping(ctx context.Context) error {
 	flaps := 12

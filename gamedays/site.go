@@ -48,11 +48,12 @@ type site struct {
 	queue *hosted.Queue
 	fence *hosted.Fence
 
-	edgeToken  string
-	adminToken string
-	secrets    secrets
-	ledger     *ledger
-	faults     int
+	edgeToken    string
+	adminToken   string
+	serviceToken string
+	secrets      secrets
+	ledger       *ledger
+	faults       int
 }
 
 // secrets are those of the payment providers.
@@ -77,7 +78,7 @@ var shortSettings = hosted.FenceSettings{MinReports: 2, Stale: 7 * time.Second, 
 func (s *stack) open(ctx context.Context, d day, o options) (_ *site, err error) {
 	w := &site{
 		stack: s, day: d, database: "gameday_" + d.id, options: o, ledger: newLedger(), dir: filepath.Join(s.dir, d.id),
-		edgeToken: rand.Text(), adminToken: rand.Text(), secrets: secrets{mercadoPago: rand.Text(), c6: rand.Text()},
+		edgeToken: rand.Text(), adminToken: rand.Text(), serviceToken: rand.Text(), secrets: secrets{mercadoPago: rand.Text(), c6: rand.Text()},
 	}
 	defer func() {
 		if err != nil {
@@ -144,8 +145,7 @@ func (s *site) openDatabases(ctx context.Context) (err error) {
 }
 
 func (s *site) startPrograms(ctx context.Context) (err error) {
-	serviceToken := rand.Text()
-	if s.serve, err = s.newServe(ctx, serviceToken); err != nil {
+	if s.serve, err = s.newServe(ctx); err != nil {
 		return err
 	}
 	if s.tunnel, err = newLink("tunnel", s.serve.addr); err != nil {
@@ -165,7 +165,7 @@ func (s *site) startPrograms(ctx context.Context) (err error) {
 			"ROLLINGD_EDGE_TOKENS=till=" + s.edgeToken,
 			"ROLLINGD_EDGE_INSTANCE=" + instance,
 			"ROLLINGD_PRIMARY_URL=http://" + s.tunnel.addr(),
-			"ROLLINGD_PRIMARY_TOKEN=" + serviceToken,
+			"ROLLINGD_PRIMARY_TOKEN=" + s.serviceToken,
 			"MERCADOPAGO_WEBHOOK_SECRET=" + s.secrets.mercadoPago,
 			"C6_WEBHOOK_TOKEN=" + s.secrets.c6,
 		}, s.hostedEnv(s.edgesHosted)...)}
@@ -181,7 +181,7 @@ func (s *site) startPrograms(ctx context.Context) (err error) {
 }
 
 // newServe is a primary on the day's databases, which is not started yet.
-func (s *site) newServe(ctx context.Context, serviceToken string) (*child, error) {
+func (s *site) newServe(ctx context.Context) (*child, error) {
 	addr, err := freeAddr(ctx)
 	if err != nil {
 		return nil, err
@@ -194,7 +194,8 @@ func (s *site) newServe(ctx context.Context, serviceToken string) (*child, error
 		"ROLLINGD_LISTEN_ADDR=" + addr,
 		"ROLLINGD_LEASE_TTL=" + leaseTTL.String(),
 		"LOCAL_CONTINUITY_PHASE=6",
-		"ROLLINGD_SERVICE_TOKENS=" + serviceToken,
+		"ROLLINGD_CONTINUITY_POLICY=" + string(s.day.policy),
+		"ROLLINGD_SERVICE_TOKENS=" + s.serviceToken,
 	}, s.hostedEnv(s.primaryHosted)...)}, nil
 }
 

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rollingd/rollingd/internal/continuity"
 )
 
 // traffic is tills that sell without a pause: each takes an order through its
@@ -16,6 +19,8 @@ type traffic struct {
 
 	mu   sync.Mutex
 	errs []error
+	// taken counts what a till in the shop was told of.
+	taken atomic.Int64
 }
 
 // pace is the time between a till's commands.
@@ -84,4 +89,21 @@ func (s *site) during(ctx context.Context, tills int, do func() error) error {
 	t := s.sell(ctx, tills)
 	err := do()
 	return errors.Join(err, t.close())
+}
+
+// sellInShop opens a till that writes to the primary itself, under an epoch, for as
+// long as it is let.
+func (s *site) sellInShop(ctx context.Context, epoch continuity.Epoch) *traffic {
+	t := &traffic{closing: make(chan struct{})}
+	t.running.Go(func() {
+		for t.open() && pause(ctx, pace) == nil {
+			c := s.cashflow()
+			// One that is told nothing has promised nothing.
+			if taken, err := s.write(ctx, c, epoch); err == nil && taken {
+				s.ledger.accept(c, answer{Applied: byPrimary})
+				t.taken.Add(1)
+			}
+		}
+	})
+	return t
 }
