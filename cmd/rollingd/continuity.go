@@ -90,13 +90,17 @@ func (c *cli) printContinuity(answer []byte) error {
 		return err
 	}
 	var b strings.Builder
-	gate := "refused"
-	if s.Direct {
+	gate, why := "refused", s.Primary.Reason
+	switch here := s.Primary; {
+	case s.Direct:
 		gate = "taken"
+	case here.Mode == continuity.Direct && !here.Closed && !here.Leased:
+		why = "the last lease began at " + here.ConfirmedAt.UTC().Format(time.RFC3339) +
+			": the hosted database cannot be read, or edges that do not reach the primary ask for the queue"
 	}
 	fmt.Fprintf(&b, "Phase %d, policy %s. Here: epoch %d, %s; direct writes are %s", s.Phase, s.Policy, s.Primary.Epoch, s.Primary.Mode, gate)
-	if s.Primary.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", s.Primary.Reason)
+	if why != "" {
+		fmt.Fprintf(&b, " (%s)", why)
 	}
 	fmt.Fprintln(&b, ".")
 	switch h := s.Hosted; {

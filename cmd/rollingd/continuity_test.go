@@ -32,3 +32,23 @@ func TestDeadListsAll(t *testing.T) {
 		}
 	}
 }
+
+// TestContinuitySaysWhyNothingIsWritten: under the policy strict neither the mode nor
+// the reason of the last flip tells.
+func TestContinuitySaysWhyNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	const state = `{"phase":6,"policy":"strict","direct":%t,"primary":{"epoch":3,"mode":"DIRECT","closed":%t,"seenEpoch":3,"leased":%t,"confirmedAt":"2026-11-30T12:00:03Z","reason":"the cutover"}}`
+	for want, answer := range map[string]string{
+		"direct writes are taken (the cutover).":                                                       fmt.Sprintf(state, true, false, true),
+		"direct writes are refused (the cutover).":                                                     fmt.Sprintf(state, false, true, false),
+		"direct writes are refused (the last lease began at 2026-11-30T12:00:03Z: the hosted database": fmt.Sprintf(state, false, false, false),
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }))
+		env := map[string]string{urlVariable: server.URL, tokenVariable: "0123456789abcdef"}
+		code, out, errOut := call(t.Context(), env, "continuity")
+		server.Close()
+		if code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, want %q in\n%s%s", code, want, out, errOut)
+		}
+	}
+}

@@ -45,6 +45,8 @@ type Heartbeat struct {
 	// failingSince is when the first of the last failures was, after began; nil
 	// when the last beat was answered.
 	failingSince *time.Duration
+	// unleased: the last beat was given no lease.
+	unleased bool
 }
 
 // NewHeartbeat returns a heartbeat.
@@ -100,7 +102,11 @@ func (h *Heartbeat) heard(ctx context.Context, local primary.State, grant hosted
 	state := grant.FenceState
 	if !grant.Leased {
 		asOf = time.Time{} // The queue opens when the lease has ended.
+		if !h.unleased {
+			h.Logger.WarnContext(ctx, "no new lease for direct writes: edges that do not reach this primary ask for the queue")
+		}
 	}
+	h.unleased = !grant.Leased
 	// This beat was counted as well.
 	restored := state.Beats <= local.Beats
 	if !restored {
