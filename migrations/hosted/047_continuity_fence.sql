@@ -685,20 +685,30 @@ $$;
 -- again: a primary that was restored has forgotten some of them, and its inbox tells which not. Numbers that this
 -- database has drawn and forgotten must not be drawn again, for the primary remembers them: they go on far above.
 --
+-- The term of a restored primary may be lower than the one that is known. Whoever was paused is refused by the epoch that
+-- he expects.
+--
 -- It answers {"unfinished": true} while there is more to be handed out again, and is to be repeated. The first come back
 -- first: a drain that comes in between keeps the order of every aggregate.
-create or replace function public.continuity_reconcile_epoch(p_primary_epoch bigint, p_term bigint) returns jsonb
+create or replace function public.continuity_reconcile_epoch(
+  p_expected_epoch bigint,
+  p_primary_epoch bigint,
+  p_term bigint
+) returns jsonb
 language plpgsql volatile security definer
 set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s' as $$
 declare
   v_fence public.continuity_fence;
   v_replayed bigint;
 begin
-  if p_primary_epoch is null or p_primary_epoch < 0 or p_term is null then
-    raise exception 'the epoch of the primary and a term are needed' using errcode = 'RC005', detail = 'epoch, term';
+  if p_expected_epoch is null or p_primary_epoch is null or p_primary_epoch < 0 or p_term is null then
+    raise exception 'the epochs of both sides and a term are needed' using errcode = 'RC005', detail = 'epoch, term';
   end if;
   perform public.continuity_lock_fence();
   select * into strict v_fence from public.continuity_fence;
+  if p_expected_epoch <> v_fence.epoch then
+    perform public.continuity_stale_epoch(v_fence.epoch);
+  end if;
   -- Some thousand at a time, for the time limit's sake; the epoch begins with the last of them.
   update public.continuity_commands
   set status = 'pending',

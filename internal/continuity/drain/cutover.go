@@ -111,7 +111,7 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 		restored, from = true, min(from, *forgotten)
 	}
 	if restored {
-		if state, err = w.reconcile(ctx, max(local.Epoch, local.Seen), from); err != nil {
+		if state, err = w.reconcile(ctx, state.Epoch, max(local.Epoch, local.Seen), from); err != nil {
 			return continuity.Fence{}, err
 		}
 	}
@@ -207,17 +207,22 @@ func (w *work) granted(ctx context.Context, epoch continuity.Epoch) (int64, erro
 	}
 }
 
-// reconcile begins an epoch above both sides. What was acked in the primary's
-// epoch or later is handed out again, and the inbox knows what it has.
-func (w *work) reconcile(ctx context.Context, above, from continuity.Epoch) (hosted.FenceState, error) {
+// reconcile begins an epoch above both sides, once the hosted one is as it was
+// read. What was acked in the primary's epoch or later is handed out again, and the
+// inbox knows what it has. Direct writes are closed before the queue opens: a crash
+// in between leaves both closed, until the next run.
+func (w *work) reconcile(ctx context.Context, expected, above, from continuity.Epoch) (hosted.FenceState, error) {
 	// The fence does not ask for the term here.
 	if err := w.Primary.Holds(ctx, w.lease); err != nil {
 		return hosted.FenceState{}, err
 	}
-	state, err := w.Fence.Reconcile(ctx, from, w.term)
+	if err := w.Primary.Close(ctx, "epochs are reconciled after a restore"); err != nil {
+		return hosted.FenceState{}, err
+	}
+	state, err := w.Fence.Reconcile(ctx, expected, from, w.term)
 	for err == nil && state.Epoch <= above {
 		// The primary was told of a later epoch than the fence has begun.
-		state, err = w.Fence.Reconcile(ctx, above, w.term)
+		state, err = w.Fence.Reconcile(ctx, state.Epoch, above, w.term)
 	}
 	if err != nil {
 		return state, fmt.Errorf("reconcile epochs: %w", err)
@@ -284,7 +289,7 @@ func (w *work) cutover(ctx context.Context, f continuity.Fence) error {
 			if err := w.Primary.PublishAgain(ctx, f.Epoch); err != nil {
 				return err
 			}
-			_, err = w.reconcile(ctx, f.Epoch, f.Epoch)
+			_, err = w.reconcile(ctx, f.Epoch, f.Epoch, f.Epoch)
 			return err
 		case "unacked", "dead":
 			return errors.Join(w.notYet("cutover", err), w.unseal(ctx, f))

@@ -32,14 +32,15 @@ type Queue interface {
 	Stats(ctx context.Context) (hosted.QueueStats, error)
 }
 
-// Fence is the sequencer; *hosted.Fence has it. Every step may be repeated.
+// Fence is the sequencer; *hosted.Fence has it. Every step may be repeated: all but
+// Reconcile answer the same then, which answers that it was done.
 type Fence interface {
 	State(ctx context.Context) (hosted.FenceState, error)
 	BeginCatchup(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Seal(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Unseal(ctx context.Context, epoch continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Cutover(ctx context.Context, epoch continuity.Epoch, term hosted.Term, hwm continuity.Sequence, a hosted.Attestation) (hosted.CutoverProof, error)
-	Reconcile(ctx context.Context, primary continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
+	Reconcile(ctx context.Context, expected, primary continuity.Epoch, term hosted.Term) (hosted.FenceState, error)
 	Log(ctx context.Context, after int64, limit int) ([]hosted.Flip, error)
 }
 

@@ -226,6 +226,14 @@ func TestHostedRestoredWithinAnEpoch(t *testing.T) {
 	w.exec(w.primary, `update primary_fence set beats = 1000`)
 	w.exec(w.primary, `update primary_outbox set published_at = now()`)
 	w.exec(w.hosted, `insert into continuity_replication_state (node_id, role, mode, instance, beats) values ('p', 'primary', 'primary', 'p', 900)`)
+	d = w.drainer(&transport{before: func(_ int64, function string) error {
+		if function == "continuity_reconcile_epoch" {
+			if s, err := d.Primary.State(t.Context()); err != nil || !s.Closed {
+				t.Errorf("the queue is opened while direct writes are open: %+v, %v", s, err)
+			}
+		}
+		return nil
+	}})
 	published := func() int {
 		return scalar[int](w, w.primary, `select count(*) from primary_outbox where epoch >= 2 and published_at is not null`)
 	}

@@ -164,17 +164,18 @@ func (f *Fence) Reopen(ctx context.Context, epoch continuity.Epoch, instance str
 }
 
 // Reconcile begins an epoch above those of both sides, with the queue open, after either was restored from a backup. What
-// was acked in the primary's epoch or later is handed out again, since a restored primary has forgotten some of it. It is
-// the one step whose repetition is another one, which does no harm.
-func (f *Fence) Reconcile(ctx context.Context, primary continuity.Epoch, term Term) (FenceState, error) {
+// was acked in the primary's epoch or later is handed out again, since a restored primary has forgotten some of it. The
+// primary closes before. Once it has begun, it is StaleEpochError for whoever expects the epoch of before.
+func (f *Fence) Reconcile(ctx context.Context, expected, primary continuity.Epoch, term Term) (FenceState, error) {
 	for {
 		var result struct {
 			FenceState
 			Unfinished bool `json:"unfinished"`
 		}
 		err := f.transport.Call(ctx, "continuity_reconcile_epoch", map[string]any{
-			"p_primary_epoch": primary,
-			"p_term":          term,
+			"p_expected_epoch": expected,
+			"p_primary_epoch":  primary,
+			"p_term":           term,
 		}, &result)
 		if err != nil || !result.Unfinished {
 			return result.FenceState, err

@@ -420,9 +420,14 @@ func TestReconcileBeginsAboveBoth(t *testing.T) {
 						where idempotency_key = $1`, key, []int{1, 2, 4}[i])
 				}
 				// The term of a primary that was restored begins lower, too.
-				s := must[hosted.FenceState](w)(w.fence.Reconcile(t.Context(), c.primary, 3))
+				s := must[hosted.FenceState](w)(w.fence.Reconcile(t.Context(), 5, c.primary, 3))
 				if s.Epoch != c.want || s.Mode != continuity.Queue || s.Term != 3 {
 					t.Errorf("reconciled: %+v", s)
+				}
+				// Somebody who was paused meanwhile begins no other.
+				var stale *continuity.StaleEpochError
+				if _, err := w.fence.Reconcile(t.Context(), 5, c.primary, 2); !errors.As(err, &stale) || stale.Current != c.want {
+					t.Errorf("reconciled twice: %v", err)
 				}
 				must[hosted.FenceState](w)(w.fence.BeginCatchup(t.Context(), c.want, 3))
 				const forgotten = 1_000_000
@@ -454,7 +459,7 @@ func TestReconcileOfALongPast(t *testing.T) {
 			  payload, payload_hash, epoch, status, settled_at)
 			select gen_random_uuid(), 'k' || i, 'order.create', 'order', 'o', '{}', '', 1, 'acked', now()
 			from generate_series(1, $1) i`, past)
-		if s := must[hosted.FenceState](w)(w.fence.Reconcile(t.Context(), 0, 1)); s.Epoch != 2 || s.Mode != continuity.Queue {
+		if s := must[hosted.FenceState](w)(w.fence.Reconcile(t.Context(), 1, 0, 1)); s.Epoch != 2 || s.Mode != continuity.Queue {
 			t.Errorf("reconciled: %+v", s)
 		}
 		if n := w.unsettled(); n != past {
