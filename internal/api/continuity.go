@@ -170,7 +170,20 @@ func (a *API) decideCommand(c echo.Context, how string,
 // forceQueue opens the queue, and forceDirect direct writes, on a person's word.
 // Both name the epoch that they end, so that a second person does not end the
 // next one.
-func (a *API) forceQueue(c echo.Context) error { return a.force(c, (*hosted.Fence).ForceQueue) }
+// forceQueue closes direct writes before it opens the queue. If that does not open
+// then, the drainer opens direct writes again.
+func (a *API) forceQueue(c echo.Context) error {
+	return a.force(c, func(f *hosted.Fence, ctx context.Context, expected continuity.Epoch, actor, reason string) (hosted.FenceState, error) {
+		local, err := a.Continuity.Primary.State(ctx)
+		if err == nil && local.Epoch == expected && local.Mode == continuity.Direct {
+			err = a.Continuity.Primary.Close(ctx, actor+" opens the queue: "+reason)
+		}
+		if err != nil {
+			return hosted.FenceState{}, err
+		}
+		return f.ForceQueue(ctx, expected, actor, reason)
+	})
+}
 
 func (a *API) forceDirect(c echo.Context) error { return a.force(c, (*hosted.Fence).ForceDirect) }
 

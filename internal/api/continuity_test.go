@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,12 +49,23 @@ func TestContinuityOverTheAPI(t *testing.T) {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 
-	forced := s.do("POST", "/admin/continuity/force-queue", destroyer, `{"epoch":1,"reason":"the tunnel flaps"}`)
-	if forced.status != http.StatusOK {
-		t.Fatalf("force-queue: %d %s", forced.status, forced.body)
+	if err := authority.Adopt(t.Context(), continuity.Fence{Epoch: 1, Mode: continuity.Direct}, time.Time{}, "test"); err != nil {
+		t.Fatal(err)
 	}
-	if again := s.do("POST", "/admin/continuity/force-queue", destroyer, `{"epoch":7,"reason":"twice"}`); again.status != http.StatusConflict || codeOf(t, again) != "stale_epoch" {
-		t.Errorf("of another epoch: %d %s", again.status, again.body)
+	direct := func() bool {
+		t.Helper()
+		state, err := authority.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Direct(primary.Available)
+	}
+	if other := s.do("POST", "/admin/continuity/force-queue", destroyer, `{"epoch":7,"reason":"mistyped"}`); other.status != http.StatusConflict || codeOf(t, other) != "stale_epoch" || !direct() {
+		t.Errorf("of another epoch: %d %s, direct writes are open: %t", other.status, other.body, direct())
+	}
+	forced := s.do("POST", "/admin/continuity/force-queue", destroyer, `{"epoch":1,"reason":"the tunnel flaps"}`)
+	if forced.status != http.StatusOK || direct() {
+		t.Fatalf("force-queue: %d %s, direct writes are open: %t", forced.status, forced.body, direct())
 	}
 	for _, body := range []string{`{"reason":"x"}`, `{"epoch":2}`, `{"epoch":"2","reason":"x"}`} {
 		if got := s.do("POST", "/admin/continuity/force-direct", destroyer, body); got.status != http.StatusBadRequest {
