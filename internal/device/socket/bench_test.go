@@ -14,7 +14,7 @@ func BenchmarkIdle(b *testing.B) {
 	const devices = 1000
 	pool := pgtest.New(b)
 	tokens := newGate()
-	server := start(b, pool, tokens)
+	server := start(b, pool, tokens, time.Second)
 	company := func(i int) string { return "company-" + string(rune('a'+i%20)) }
 	for b.Loop() {
 		before, routines := inUse(), runtime.NumGoroutine()

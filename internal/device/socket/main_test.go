@@ -33,10 +33,12 @@ type gate struct {
 	mu      sync.Mutex
 	tokens  map[string]socket.Pass
 	revoked map[string]bool
+	// expired are tokens whose time has come before their end.
+	expired map[socket.Pass]bool
 }
 
 func newGate() *gate {
-	return &gate{tokens: make(map[string]socket.Pass), revoked: make(map[string]bool)}
+	return &gate{tokens: make(map[string]socket.Pass), revoked: make(map[string]bool), expired: make(map[socket.Pass]bool)}
 }
 
 func (g *gate) issue(company, device string, ttl time.Duration) string {
@@ -57,6 +59,12 @@ func (g *gate) revoke(company, device string) {
 	g.revoked[company+"/"+device] = true
 }
 
+func (g *gate) expire(token string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.expired[g.tokens[token]] = true
+}
+
 func (g *gate) Admit(_ context.Context, token string) (socket.Pass, error) {
 	g.mu.Lock()
 	p, ok := g.tokens[token]
@@ -75,7 +83,7 @@ func (g *gate) Left(p socket.Pass) (time.Duration, error) {
 	switch {
 	case g.revoked[p.CompanyID+"/"+p.DeviceID]:
 		return 0, socket.ErrRefused
-	case left <= 0:
+	case left <= 0, g.expired[p]:
 		return 0, socket.ErrExpired
 	}
 	return left, nil
@@ -88,9 +96,9 @@ type replica struct {
 }
 
 // start begins a replica that ends with the test.
-func start(t testing.TB, pool *pgxpool.Pool, tokens socket.Tokens) *replica {
+func start(t testing.TB, pool *pgxpool.Pool, tokens socket.Tokens, grace time.Duration) *replica {
 	t.Helper()
-	server, url := serve(t, tokens, socket.NewLedger(pool))
+	server, url := serve(t, tokens, socket.NewLedger(pool), grace)
 	ctx, cancel := context.WithCancel(t.Context())
 	listening := make(chan struct{})
 	var ended sync.WaitGroup
@@ -104,7 +112,7 @@ func start(t testing.TB, pool *pgxpool.Pool, tokens socket.Tokens) *replica {
 }
 
 // serve begins a server that nobody tells of changes.
-func serve(t testing.TB, tokens socket.Tokens, source socket.Source) (server *socket.Server, url string) {
+func serve(t testing.TB, tokens socket.Tokens, source socket.Source, grace time.Duration) (server *socket.Server, url string) {
 	t.Helper()
 	server = socket.New(socket.Options{
 		Tokens:  tokens,
@@ -112,13 +120,13 @@ func serve(t testing.TB, tokens socket.Tokens, source socket.Source) (server *so
 		Metrics: prometheus.NewRegistry(),
 		Logger:  slog.New(slog.DiscardHandler),
 		Origins: []string{"https://till.example"},
-		Grace:   time.Second,
+		Grace:   grace,
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/socket.io/", server)
 	web := httptest.NewServer(mux)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Close(ctx); err != nil {
 			t.Error("close: ", err)
@@ -226,6 +234,13 @@ func (h hand) begin(ctx context.Context, company, text string) error {
 	return err
 }
 
+// expire lets the time of a token come, and has the replicas look at it.
+func (h hand) expire(ctx context.Context, company, token string) error {
+	h.gate.expire(token)
+	_, err := h.pool.Exec(ctx, `select pg_notify('rollingd_device_plane', $1 || '/')`, company)
+	return err
+}
+
 // revoke takes back a device's tokens and has the replicas told.
 func (h hand) revoke(ctx context.Context, company, device string) error {
 	h.gate.revoke(company, device)
@@ -238,6 +253,7 @@ func (h hand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Company   string
 		Device    string
+		Token     string
 		Day       string
 		RollingDb bool
 		TTLMs     int64
@@ -254,6 +270,8 @@ func (h hand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err = h.setFlags(r.Context(), asked.Company, asked.RollingDb)
 		case "day":
 			err = h.begin(r.Context(), asked.Company, asked.Day)
+		case "expire":
+			err = h.expire(r.Context(), asked.Company, asked.Token)
 		case "revoke":
 			err = h.revoke(r.Context(), asked.Company, asked.Device)
 		default:

@@ -13,7 +13,7 @@ import (
 // they have joined. The server neither ends nor minds the other devices.
 func TestMalformedPackets(t *testing.T) {
 	tokens := newGate()
-	server, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
+	server, url := serve(t, tokens, read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }), time.Second)
 	packets := []string{
 		"", "\x00", "0", "1", "2", "2probe", "3", "5", "6", "9", "b", "bAAAA", "b!!!!",
 		"4", "4\x00", "40", "40{", "40null", "40[]", `40{"token":7}`, `40/admin,{"token":"x"}`, "40/", "41", "41/admin,",
