@@ -252,7 +252,7 @@ func (s *shop) createDB(name, role string) {
 // until waits for the view to be as it should; notifications bring it there.
 func (s *shop) until(what string, met func() bool) {
 	s.t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		changed := s.view.Changed()
 		if met() {

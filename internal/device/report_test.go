@@ -117,7 +117,7 @@ func TestReportsEndAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, shopOptions{limit: time.Second})
 	conn := s.dial("PUT "+ReportPath+" HTTP/1.1\r\nContent-Length: 100", s.token(north, "till-1"))
-	if err := conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -32,12 +32,12 @@ func memory() int64 {
 // wait polls for what nothing announces.
 func wait(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for !met() {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-limit:
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestSlowClientsCostLittle(t *testing.T) {
 		conn := s.dial("GET /db/core/doc/large HTTP/1.1", token)
 		_ = conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}
-	wait(t, "all are being answered", func() bool { return sending.Load() == devices })
+	wait(t, "all are being answered", func() bool { return sending.Load() >= devices })
 	if grown := memory() - before; grown > devices*each {
 		t.Errorf("%d slow clients cost %d MB", devices, grown>>20)
 	}
@@ -235,7 +235,8 @@ func TestWritesEndAtTheirLimit(t *testing.T) {
 	}
 	close(stop)
 	trickling.Wait()
-	if elapsed := time.Since(start); elapsed < time.Second || elapsed > 15*time.Second {
+	// At this pace the whole would take half a day.
+	if elapsed := time.Since(start); elapsed < time.Second || elapsed > time.Minute {
 		t.Errorf("it was ended after %s", elapsed)
 	}
 	if _, err := s.couch.Doc(t.Context(), s.db(north, "core"), "slow", ""); err == nil {

@@ -144,7 +144,7 @@ test('a day that has not begun is waited for', async (t) => {
 
 test('a token that expires in the middle ends replication, and a new one goes on', async (t) => {
   const { suffix, name } = await ask('day')
-  let token = await issue(3)
+  let token = await issue(10) // Time enough for the first document, on a slow machine too.
   const till = await local(t, { _id: 'a' })
   const sync = till.sync(remote(suffix, () => token), { live: true, retry: true })
   const end = ended(sync)
