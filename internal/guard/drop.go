@@ -29,9 +29,7 @@ const (
 	// deleteTries bounds how often one run goes back to the final check after a
 	// DELETE that is known not to have worked.
 	deleteTries = 3
-	// deleteWithin bounds the time between the start of the intention's
-	// transaction and the DELETE. A process that was stopped in between decides
-	// anew. The clock is the monotonic one.
+	// deleteWithin is that of every guard but a test's.
 	deleteWithin = 2 * time.Second
 	// goneWithin and gonePause: a DELETE that was accepted is seen as a 404 soon
 	// afterwards.
@@ -197,7 +195,7 @@ func (w work) destroy(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if elapsed := time.Since(start); elapsed > deleteWithin {
+	if elapsed := time.Since(start); elapsed > w.guard.deleteWithin {
 		return fmt.Errorf("%w: %s passed between the decision and the DELETE", ErrNotPermitted, elapsed.Round(time.Millisecond))
 	}
 	if err := ctx.Err(); err != nil {

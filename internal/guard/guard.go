@@ -85,10 +85,14 @@ type Options struct {
 // Guard evaluates and drops day databases.
 type Guard struct {
 	Options
+	// deleteWithin bounds the time between the start of the intention's
+	// transaction and the DELETE. A process that was stopped in between decides
+	// anew. The clock is the monotonic one.
+	deleteWithin time.Duration
 }
 
 // New returns a guard.
-func New(opts Options) *Guard { return &Guard{Options: opts} }
+func New(opts Options) *Guard { return &Guard{Options: opts, deleteWithin: deleteWithin} }
 
 // leaseWait is how long an evaluation waits for the archiver to be done with a
 // day; both start at the same hour.

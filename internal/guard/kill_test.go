@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,8 +31,7 @@ type child struct {
 	At     int64
 	Before bool
 	// Signal is SIGKILL or SIGSTOP.
-	Signal   syscall.Signal
-	LeaseTTL time.Duration
+	Signal syscall.Signal
 }
 
 const childVariable = "ROLLINGD_GUARD_TEST_CHILD"
@@ -65,12 +65,14 @@ func (c child) night() error {
 	if err != nil {
 		return err
 	}
-	leases := fence.New(pool, "child", c.LeaseTTL)
+	// On no machine does it end by itself before the child has come to its signal.
+	leases := fence.New(pool, "child", time.Minute)
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{
 		Pool: pool, Couch: client, Leases: leases, Log: log, Env: c.Env, TTLDays: 30, Workers: 1,
 		Archive: archive.New(archive.Options{Pool: pool, Couch: client, Leases: leases, Log: log, Env: c.Env, Workers: 1}),
 	})
+	g.deleteWithin = patience
 	r := run.Run{Actor: "child", Report: &run.Report{}, Scope: run.Scope{CompanyID: c.CompanyID}}
 	if err := g.Run(ctx, r); err != nil {
 		return err
@@ -88,13 +90,22 @@ func (s *signallingTransport) RoundTrip(req *http.Request) (*http.Response, erro
 	s.n++
 	hit := s.n == s.At
 	if hit && s.Before {
-		_ = syscall.Kill(os.Getpid(), s.Signal)
+		signalled(s.Signal)
 	}
 	res, err := http.DefaultTransport.RoundTrip(req)
 	if hit && !s.Before {
-		_ = syscall.Kill(os.Getpid(), s.Signal)
+		signalled(s.Signal)
 	}
 	return res, err
+}
+
+// signalled returns when the process goes on after a SIGSTOP, and never after a SIGKILL. The kernel may let this thread
+// run on for a moment, perhaps into a transaction.
+func signalled(s syscall.Signal) {
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	_ = syscall.Kill(os.Getpid(), s)
+	<-resumed
 }
 
 func (w *world) child(c child) *exec.Cmd {
@@ -127,7 +138,7 @@ func TestKilled(t *testing.T) {
 			return w, d
 		}
 		w, d := prepare(t)
-		out, err := w.child(child{LeaseTTL: time.Minute}).Output()
+		out, err := w.child(child{}).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,12 +157,12 @@ func TestKilled(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%02d/before=%v", night.name, n, before), func(t *testing.T) {
 					t.Parallel()
 					w, d := prepare(t)
-					// A lease of the dead process must end by itself; a short one spares the wait.
-					out, err := w.child(child{At: n, Before: before, Signal: syscall.SIGKILL, LeaseTTL: 300 * time.Millisecond}).Output()
+					out, err := w.child(child{At: n, Before: before, Signal: syscall.SIGKILL}).Output()
 					var made int64
 					if _, scanned := fmt.Sscanf(string(out), "requests=%d", &made); err == nil && (scanned != nil || made >= n) {
 						t.Fatalf("the child lived: %s", out)
 					}
+					w.loseLease(d.Name)
 					w.check()
 					w.nights(w.guard(parts{}), d.Name, daydb.Dropped)
 				})
@@ -178,11 +189,12 @@ func TestPausedPastItsLease(t *testing.T) {
 			whole := w.guard(parts{})
 			w.nights(whole, d.Name, daydb.Droppable)
 
-			cmd := w.child(child{At: n, Before: false, Signal: syscall.SIGSTOP, LeaseTTL: 300 * time.Millisecond})
+			cmd := w.child(child{At: n, Before: false, Signal: syscall.SIGSTOP})
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
 			waitStopped(t, cmd.Process.Pid)
+			w.loseLease(d.Name)
 			w.setFlags(true, false)
 			if d := w.day(d.Name); d.DropIntendedAt == nil {
 				// Nothing was decided yet: with the flag off the day must stay.

@@ -321,6 +321,31 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestDecisionGrowsOld: a process that was stopped between the decision and the DELETE decides anew.
+func TestDecisionGrowsOld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 1)
+	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
+	deletes := 0
+	g := w.guard(parts{transport: &faultyTransport{decide: func(_ int64, req *http.Request) fault {
+		if req.Method == http.MethodDelete {
+			deletes++
+		}
+		return passes
+	}}})
+	g.deleteWithin = 0
+	report, err := w.night(g)
+	if err != nil || len(report.Failures()) != 1 || !strings.Contains(report.Failures()[0].Error, ErrNotPermitted.Error()) {
+		t.Errorf("the night says %v, %+v", err, report.Failures())
+	}
+	if state := w.day(d.Name).State; state != daydb.Droppable || deletes != 0 {
+		t.Errorf("the day is %s after %d deletes", state, deletes)
+	}
+	w.nights(w.guard(parts{}), d.Name, daydb.Dropped)
+}
+
 // TestNeverDropped lists what people and accidents do to a sealed day. Each is
 // noticed and reported, and none is followed by a DELETE.
 func TestNeverDropped(t *testing.T) {

@@ -274,8 +274,14 @@ func (w *world) guard(p parts) *Guard {
 	if p.couch != nil {
 		opts.Couch = p.couch(client)
 	}
-	return New(opts)
+	g := New(opts)
+	g.deleteWithin = patience
+	return g
 }
+
+// patience is how long a decision to drop is good for in a test: a machine that stands still for a few seconds is no
+// reason for a night to fail.
+const patience = time.Minute
 
 // night runs the guard once, for this company unless the scope is changed.
 func (w *world) night(g *Guard, change ...func(*run.Run)) (*run.Report, error) {
