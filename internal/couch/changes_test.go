@@ -13,12 +13,17 @@ import (
 	"time"
 )
 
-// serve answers every request with one body, and returns a client for it.
+// serve answers every request with one body, and returns a client for it, which waits for longer than a busy machine takes.
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	return serveWith(t, time.Minute, handler)
+}
+
+func serveWith(t *testing.T, stall time.Duration, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	c, err := New(Options{URL: server.URL, Stall: 200 * time.Millisecond})
+	c, err := New(Options{URL: server.URL, Stall: stall})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +102,7 @@ func TestBrokenConnectionIsAnError(t *testing.T) {
 }
 
 func TestSilentFeedIsAnError(t *testing.T) {
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := serveWith(t, time.Second, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "{\"results\":[\n"+row("a", 0)+",\n")
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
