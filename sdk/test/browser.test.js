@@ -12,6 +12,8 @@ import { eventually } from './restaurant.js';
 import { startServer } from './server.js';
 
 const BROWSER = process.env.CHROMIUM ?? '/usr/bin/chromium';
+// A machine that runs everything else at the same time takes long to start one.
+const PATIENCE = 180_000;
 // Nothing that would reach out of this machine.
 const ARGS = [
   '--no-sandbox',
@@ -51,9 +53,10 @@ async function startPage(t) {
 test('a till in a browser', { skip: !existsSync(BROWSER) && `${BROWSER} is not there; CHROMIUM names another` }, async (t) => {
   const server = await startServer(t);
   const address = await startPage(t);
-  const browser = await chromium.launch({ executablePath: BROWSER, args: ARGS });
+  const browser = await chromium.launch({ executablePath: BROWSER, args: ARGS, timeout: PATIENCE });
   t.after(() => browser.close());
   const context = await browser.newContext();
+  context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
   page.on('pageerror', (error) => t.diagnostic(String(error)));
 

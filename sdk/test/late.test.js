@@ -19,7 +19,7 @@ async function lateTill(t, code, options) {
   await till.put({ _id: 'void', type: 'order', status: 'open' });
   await r.admin('PUT', `daily_${OLD}/other`, { type: 'order', status: 'closed' });
   await eventually(async () => (await till.get('other')) && (await till.unsynced()).length === 0);
-  await r.disconnect();
+  r.disconnect();
 
   const receipt = { content_type: 'text/plain', data: Buffer.from('thank you').toString('base64') };
   await till.put({ ...(await till.get('old')), status: 'closed' });
@@ -57,7 +57,7 @@ for (const code of ['day_sealed', 'day_dropped', 'day_unknown']) {
   test(`documents go on in the current day: ${code}`, async (t) => {
     const { r, till } = await lateTill(t, code);
     const [refused, late] = [next(till, 'refused'), next(till, 'late')];
-    await r.connect();
+    r.connect();
     assert.deepEqual(await refused, { suffix: `daily_${OLD}`, businessDay: OLD, code, reason: `refused: ${code}` });
     const report = {
       suffix: `daily_${OLD}`,
@@ -77,7 +77,7 @@ for (const code of ['day_sealed', 'day_dropped', 'day_unknown']) {
 
 test('a refusal for another reason carries nothing', async (t) => {
   const { r, till } = await lateTill(t, 'restaurant_unknown');
-  await r.connect();
+  r.connect();
   await eventually(async () => (await till.unsynced()).some(({ refusal }) => refusal?.code === 'restaurant_unknown'));
   await eventually(() => r.read('core', 'dish'));
   await eventually(async () => till.currentBusinessDay === NEW);
@@ -92,11 +92,11 @@ test('two devices that carry the same revision make one', async (t) => {
   const r = await Restaurant.open(t, store, OLD);
   const tills = [await r.device(t, { session: { flags: on } }), await r.device(t, { session: { flags: on } })];
   await eventually(() => tills.every((till) => till.currentBusinessDay === OLD));
-  await r.disconnect();
+  r.disconnect();
   for (const till of tills) await till.put({ _id: 'same', type: 'order', status: 'closed' });
   await r.rotate(NEW);
   r.refuses = (suffix) => (suffix === `daily_${OLD}` ? 'day_sealed' : null);
-  await r.connect();
+  r.connect();
   await eventually(async () => (await Promise.all(tills.map((till) => till.unsynced()))).flat().length === 0);
   const doc = await r.read(`daily_${NEW}`, 'same?conflicts=true');
   assert.equal(doc.rollingdFrom, OLD);
@@ -109,8 +109,8 @@ test('a day that the manifest still names is waited for', async (t) => {
   await eventually(() => till.currentBusinessDay === OLD);
   r.refuses = (suffix) => (suffix === `daily_${OLD}` ? 'day_sealed' : null);
   const refused = next(till, 'refused');
-  await r.disconnect();
-  await r.connect();
+  r.disconnect();
+  r.connect();
   await till.put({ _id: 'o1', type: 'order', status: 'closed' });
   await refused;
   assert.deepEqual(await unsynced(till), { [`daily_${OLD}`]: 1 });

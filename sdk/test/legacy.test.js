@@ -29,7 +29,7 @@ test('the switch loses nothing that was written offline', async (t) => {
   const r = await Restaurant.open(t, store, DAY);
   await r.admin('PUT', 'core/p1', { type: 'product' });
   const till = await r.device(t, { session: { flags: off } });
-  await r.disconnect();
+  r.disconnect();
   await till.put({ _id: 'o1', type: 'order', status: 'open' });
   await till.put({ _id: 'p2', type: 'product' });
 
@@ -40,7 +40,7 @@ test('the switch loses nothing that was written offline', async (t) => {
   await till.put({ ...(await till.get('o1')), status: 'closed' });
   assert.deepEqual(await unsynced(till), { legacy: 2, [`daily_${DAY}`]: 1 });
 
-  await r.connect();
+  r.connect();
   await eventually(async () => (await r.read('legacy', 'o1'))?.status === 'closed' && (await r.read('legacy', 'p2')));
   await eventually(() => r.read(`daily_${DAY}`, 'o2'));
   assert.equal(await r.read('legacy', 'o2'), null);
@@ -55,12 +55,12 @@ test('the switch loses nothing that was written offline', async (t) => {
 
 test('a routed device sells before it knows the day', async (t) => {
   const r = await Restaurant.open(t, store);
-  await r.disconnect();
+  r.disconnect();
   const till = await r.device(t, { session: { flags: on } });
   await till.put({ _id: 'o1', type: 'order', status: 'open' });
   await till.put({ _id: 'p1', type: 'product' });
   assert.equal(till.currentBusinessDay, null);
-  await r.connect();
+  r.connect();
   await eventually(async () => (await r.read('legacy', 'o1')) && r.read('core', 'p1'));
   const rotated = next(till, 'rotate');
   await r.rotate(DAY);
@@ -72,7 +72,7 @@ test('switched off, everything goes to the single database again', async (t) => 
   const r = await Restaurant.open(t, store, DAY);
   const till = await r.device(t, { session: { flags: on } });
   await eventually(() => till.currentBusinessDay === DAY);
-  await r.disconnect();
+  r.disconnect();
   await till.put({ _id: 'o1', type: 'order', status: 'open' });
   await till.put({ _id: 'p1', type: 'product' });
   await till.accept({ flags: off });
@@ -80,7 +80,7 @@ test('switched off, everything goes to the single database again', async (t) => 
 
   r.refuses = (suffix) => (suffix === 'legacy' ? null : 'not_routed');
   const late = next(till, 'late');
-  await r.connect();
+  r.connect();
   assert.deepEqual((await late).into, ['legacy']);
   await eventually(async () => (await r.read('legacy', 'o2')) && r.read('legacy', 'p1'));
   const carried = await eventually(() => r.read('legacy', 'o1'));

@@ -48,10 +48,10 @@ test('a report is sent again after the server was away', async (t) => {
   const till = await r.device(t, { session: { flags: on } });
   await eventually(() => till.currentBusinessDay === TODAY);
   await reports(r, {});
-  await r.disconnect();
+  r.disconnect();
   await till.put({ _id: 'o1', type: 'order' });
   r.refuses = (suffix) => (suffix === `daily_${TODAY}` ? 'day_not_begun' : null);
-  await r.connect();
+  r.connect();
   await reports(r, { [TODAY]: 1 });
   r.refuses = () => null;
   await reports(r, {});

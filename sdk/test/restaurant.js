@@ -32,6 +32,7 @@ export class Restaurant {
   /** What the devices of this restaurant, all under one id, have reported: the last one, and how many counted. */
   reported = { sequence: 0, unsynced: null, counted: 0 };
   #generation = 0;
+  #away = false;
 
   /** Has core, legacy and these days; the last one is current and the others are overlays. */
   static async open(t, store, ...days) {
@@ -41,7 +42,7 @@ export class Restaurant {
     r.folder = await mkdtemp(join(tmpdir(), 'rollingd-sdk-'));
     t.after(() => rm(r.folder, { recursive: true, force: true }));
     for (const suffix of ['core', 'legacy']) await r.create(suffix);
-    await r.connect(t);
+    await r.#listen(t);
     if (days.length > 0) await r.rotate(...days);
     return r;
   }
@@ -72,21 +73,28 @@ export class Restaurant {
     return status === 200 ? body : null;
   }
 
-  /** Answers devices at this.url. The address stays the same after a disconnection. */
-  async connect(t) {
+  /** Answers devices at this.url until the test ends. */
+  async #listen(t) {
     this.server = createServer((req, res) => this.#answer(req, res));
-    this.server.listen(this.port ?? 0, '127.0.0.1');
+    this.server.on('connection', (socket) => this.#away && socket.destroy());
+    this.server.listen(0, '127.0.0.1');
     await once(this.server, 'listening');
-    this.port = this.server.address().port;
-    this.url = `http://127.0.0.1:${this.port}`;
-    t?.after(() => this.disconnect());
+    this.url = `http://127.0.0.1:${this.server.address().port}`;
+    t.after(async () => {
+      this.server.close();
+      this.server.closeAllConnections();
+      await once(this.server, 'close');
+    });
   }
 
-  async disconnect() {
-    if (!this.server.listening) return;
-    this.server.close();
+  connect() {
+    this.#away = false;
+  }
+
+  /** Cuts every connection off, the next ones too. The port stays taken, or another process might have it meanwhile. */
+  disconnect() {
+    this.#away = true;
     this.server.closeAllConnections();
-    await once(this.server, 'close');
   }
 
   /** Opens a device. With a name its databases are files that a later one finds. */

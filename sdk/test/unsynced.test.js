@@ -18,7 +18,7 @@ test('restarts without a network keep documents, flags, manifest and counts', as
   await eventually(() => till.get('theirs19'));
   await till.put({ _id: 'mine', type: 'order', status: 'open' });
   await idle(till);
-  await r.disconnect();
+  r.disconnect();
 
   const counts = {};
   for (let start = 1; start <= 3; start++) {
@@ -32,7 +32,7 @@ test('restarts without a network keep documents, flags, manifest and counts', as
     counts[`daily_${TODAY}`] = 2 + start;
     assert.deepEqual(await unsynced(till), counts);
   }
-  await r.connect();
+  r.connect();
   await idle(till);
   assert.equal((await r.read(`daily_${TODAY}`, 'mine')).start, 3);
   assert.ok((await r.read(`daily_${TODAY}`, 'o1')) && (await r.read(`daily_${TODAY}`, 'o3')));
@@ -43,7 +43,7 @@ test('a day that was left before a restart is delivered after it', async (t) => 
   let till = await r.device(t, { name: 'till', session: { flags: on } });
   await eventually(() => till.currentBusinessDay === YESTERDAY);
   await idle(till);
-  await r.disconnect();
+  r.disconnect();
   await till.put({ _id: 'o1', type: 'order', status: 'closed' });
   await till.accept({ manifest: manifestOf(50, TODAY) });
   await till.close();
@@ -51,7 +51,7 @@ test('a day that was left before a restart is delivered after it', async (t) => 
   await r.rotate(TODAY);
   till = await r.device(t, { name: 'till' });
   assert.deepEqual(await unsynced(till), { [`daily_${YESTERDAY}`]: 1 });
-  await r.connect();
+  r.connect();
   await eventually(() => r.read(`daily_${YESTERDAY}`, 'o1'));
   await eventually(async () => (await till.get('o1')) === null);
   await till.close();
@@ -96,13 +96,13 @@ test('a late day is carried after a restart', async (t) => {
   let till = await r.device(t, { name: 'till', session: { flags: on } });
   await eventually(() => till.currentBusinessDay === YESTERDAY);
   await idle(till);
-  await r.disconnect();
+  r.disconnect();
   await till.put({ _id: 'o1', type: 'order', status: 'closed' });
   await till.close();
 
   await r.rotate(TODAY);
   r.refuses = (suffix) => (suffix === `daily_${YESTERDAY}` ? 'day_dropped' : null);
-  await r.connect();
+  r.connect();
   till = await r.device(t, { name: 'till' });
   await eventually(async () => (await r.read(`daily_${TODAY}`, 'o1'))?.rollingdFrom === YESTERDAY);
   await idle(till);
