@@ -113,7 +113,7 @@ func processesOf(t *testing.T, dir string) []string {
 // expectNoProcess waits until no process of the folder is left.
 func expectNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	deadline := time.NewTimer(15 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()

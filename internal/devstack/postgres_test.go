@@ -85,9 +85,7 @@ func TestPostgresFromStartToStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := processesOf(t, dir); len(left) > 0 {
-		t.Errorf("left behind by Stop: %v", left)
-	}
+	expectNoProcess(t, dir)
 	if _, err := os.Stat(filepath.Dir(dir)); !os.IsNotExist(err) {
 		t.Errorf("the temporary folder is still there: %v", err)
 	}

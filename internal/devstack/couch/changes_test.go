@@ -193,7 +193,7 @@ func waitLine(t *testing.T, lines <-chan string) string {
 			if !ok || strings.TrimSpace(line) != "" {
 				return line
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("the feed is silent")
 		}
 	}
