@@ -70,7 +70,7 @@ func TestPeopleAreToldOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := a.Stop(ctx); err != nil {
 			t.Error(err)

@@ -32,7 +32,7 @@ func TestPhaseWithoutAFence(t *testing.T) {
 			if err := a.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 			defer cancel()
 			if err := a.Stop(ctx); err != nil {
 				t.Error("stop: ", err)
@@ -58,7 +58,7 @@ func TestWhatFailbackWaitsFor(t *testing.T) {
 	opts.ServiceTokens = "service-token-0123456789"
 	opts.Logger = slog.New(slog.NewTextHandler(said, nil))
 	started(t, opts)
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case line := <-said:

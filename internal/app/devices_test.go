@@ -70,7 +70,7 @@ func TestDevicesBesideTheAdministration(t *testing.T) {
 
 	// The view learns by itself that the company is routed.
 	var manifest struct{ CurrentDayDb string }
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for manifest.CurrentDayDb == "" {
 		res := asDevice(t, a, "GET", "/db/core/day_manifest", till, "")
 		if res.StatusCode == 200 {
@@ -112,12 +112,12 @@ func TestDevicesBesideTheAdministration(t *testing.T) {
 	if feed.StatusCode != 200 {
 		t.Fatal(feed.Status)
 	}
-	start := time.Now()
-	stopping, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	// A feed that went on would last as long as its token, an hour.
+	stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	stopped = true
-	if err := a.Stop(stopping); err != nil || time.Since(start) > 10*time.Second {
-		t.Errorf("stop with an open feed: %v after %s", err, time.Since(start))
+	if err := a.Stop(stopping); err != nil {
+		t.Errorf("stop with an open feed: %v", err)
 	}
 }
 

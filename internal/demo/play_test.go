@@ -36,7 +36,7 @@ func startServer(t *testing.T, ttl int) Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := server.Stop(ctx); err != nil {
 			t.Error(err)
