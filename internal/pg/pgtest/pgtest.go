@@ -63,7 +63,7 @@ func NewHosted(t testing.TB) *pgxpool.Pool {
 // Open returns a pool on the database, closed when the test ends.
 func Open(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pg.Open(t.Context(), dsn, pg.Options{ApplicationName: "rollingd test"})
+	pool, err := pg.Open(t.Context(), dsn, pg.Options{ApplicationName: "rollingd test", ConnectTimeout: timeout})
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
