@@ -23,11 +23,14 @@ var (
 	ErrOutcomeUnknown = errors.New("the outcome of the DELETE is not known; the next run looks and goes on from there")
 	// errStillThere: the DELETE did not work, and that is known.
 	errStillThere = errors.New("the database is still there after the DELETE")
+	// errTooOld: too much time has passed between the decision and the DELETE,
+	// which was not sent.
+	errTooOld = errors.New("the decision has grown old")
 )
 
 const (
 	// deleteTries bounds how often one run goes back to the final check after a
-	// DELETE that is known not to have worked.
+	// DELETE that is known not to have worked, or was not sent in time.
 	deleteTries = 3
 	// deleteWithin is that of every guard but a test's.
 	deleteWithin = 2 * time.Second
@@ -90,7 +93,7 @@ func (w work) drop(ctx context.Context, d daydb.DayDB, pos archive.Position) err
 		return at("store the proof", err)
 	}
 	for range deleteTries {
-		if err = w.destroy(ctx, d.Name); !errors.Is(err, errStillThere) {
+		if err = w.destroy(ctx, d.Name); !errors.Is(err, errStillThere) && !errors.Is(err, errTooOld) {
 			break
 		}
 	}
@@ -146,7 +149,8 @@ func (w work) sealAgain(ctx context.Context, d daydb.DayDB) error {
 //     counts and purges are those of the proof, with nothing pending
 //  3. one transaction: the lease, flags, hold, state and the time to settle are
 //     read again, and the intention is committed with its line in the history
-//  4. one DELETE
+//  4. one DELETE, unless the decision has grown old: then errTooOld, and the
+//     caller starts from 1 again
 //  5. look: gone -> DROPPED. Still there -> errStillThere, and the caller starts
 //     from 1 again. Nobody knows -> ErrOutcomeUnknown
 //
@@ -196,7 +200,7 @@ func (w work) destroy(ctx context.Context, name string) error {
 		return err
 	}
 	if elapsed := time.Since(start); elapsed > w.guard.deleteWithin {
-		return fmt.Errorf("%w: %s passed between the decision and the DELETE", ErrNotPermitted, elapsed.Round(time.Millisecond))
+		return fmt.Errorf("%w: %w: %s passed before the DELETE", ErrNotPermitted, errTooOld, elapsed.Round(time.Millisecond))
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

@@ -346,6 +346,28 @@ func TestDecisionGrowsOld(t *testing.T) {
 	w.nights(w.guard(parts{}), d.Name, daydb.Dropped)
 }
 
+// TestDecisionIsTakenAnew: one that grew old is no reason to wait for the next night.
+func TestDecisionIsTakenAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(40)
+	w.sales(d.Name, 1)
+	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
+	var g *Guard
+	g = w.guard(parts{couch: func(c *couch.Client) Couch {
+		return &speaking{Client: c, looked: func() {
+			if w.day(d.Name).DropIntendedAt != nil {
+				g.deleteWithin = patience
+			}
+		}}
+	}})
+	g.deleteWithin = 0
+	w.mustNight(g)
+	if state := w.day(d.Name).State; state != daydb.Dropped {
+		t.Errorf("the day is %s", state)
+	}
+}
+
 // TestNeverDropped lists what people and accidents do to a sealed day. Each is
 // noticed and reported, and none is followed by a DELETE.
 func TestNeverDropped(t *testing.T) {
