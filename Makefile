@@ -8,7 +8,7 @@ GOLANGCI_LINT_VERSION := v2.15.0
 GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
 # How long one package's tests may take, and how long each fuzz target runs.
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 20m
 FUZZ_TIME ?= 10s
 
 # Folders whose Node packages the tests need, and the benchmarks. The stamp is the file that npm writes last.
