@@ -470,3 +470,27 @@ func TestOlderReplica(t *testing.T) {
 		t.Errorf("the report says %+v", got)
 	}
 }
+
+// TestQueueAwayForAMoment has Postgres end the statement that hands out the units,
+// as on a machine that is busy: they are handed out once.
+func TestQueueAwayForAMoment(t *testing.T) {
+	w := newWorld(t)
+	lead := w.replica("lead", 1, func(_ context.Context, r run.Run, key string) { r.Report.Reach(key) })
+	_, err := w.pool.Exec(t.Context(), `
+		create sequence enqueued;
+		create function fail_twice() returns trigger language plpgsql as $$
+		begin
+		  if nextval('public.enqueued') <= 2 then
+		    raise exception 'canceling statement due to statement timeout' using errcode = '57014';
+		  end if;
+		  return new;
+		end $$;
+		create trigger fail_twice before insert on public.continuity_commands for each row execute function fail_twice()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := w.share(lead, w.begin(), "first", "second")
+	if slices.Sort(got.Reached); !slices.Equal(got.Reached, []string{"first", "second"}) {
+		t.Errorf("the report says %+v", got)
+	}
+}

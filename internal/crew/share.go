@@ -95,11 +95,22 @@ func (c *Crew) enqueueSome(ctx context.Context, job string, r run.Run, keys []st
 			Payload:        payload,
 		}
 	}
-	entries, err := c.queue.EnqueueAll(ctx, units)
-	for _, e := range entries {
-		err = errors.Join(err, e.Err)
+	for {
+		entries, err := c.queue.EnqueueAll(ctx, units)
+		for _, e := range entries {
+			err = errors.Join(err, e.Err)
+		}
+		if !errors.Is(err, continuity.ErrUnavailable) && !errors.Is(err, continuity.ErrOutcomeUnknown) {
+			return err
+		}
+		// Those that are in the queue are known by their keys.
+		c.Logger.WarnContext(ctx, "units of a run not handed out yet", "run_id", r.ID, "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(gatherEvery):
+		}
 	}
-	return err
 }
 
 // gather takes in the results that have come, and the units that are dead. It may
