@@ -42,7 +42,8 @@ func runHolder(dsn string) int {
 			return err
 		})
 	}
-	err = fence.New(pool, "holder", time.Second).Hold(ctx, "sweep", func(ctx context.Context, lease fence.Lease) error {
+	// It is told of a loss when it would renew, at the latest after a third of this.
+	err = fence.New(pool, "holder", 15*time.Second).Hold(ctx, "sweep", func(ctx context.Context, lease fence.Lease) error {
 		fmt.Println("wrote:", write(lease, true))
 		bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Println("lost:", errors.Is(write(lease, true), fence.ErrLost))
@@ -94,7 +95,7 @@ func TestStoppedHolderWritesNothing(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	ends(t, pool, "sweep")
+	end(t, pool, "sweep")
 	lease := acquire(t, fence.New(pool, "successor", time.Minute), "sweep")
 	_, err = pool.Exec(t.Context(), `update restaurants set legacy_db = 'tables-successor', fencing_token = $1`, lease.Token)
 	if err != nil {
