@@ -40,6 +40,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+const (
+	// lease is one that a machine can stall in for a while, without a claim that is
+	// lost by it. Whoever waits for its end has the test end it.
+	lease = 15 * time.Second
+	// patience bounds what a test waits for.
+	patience = time.Minute
+)
+
 // replica is a crew with connections of its own.
 type replica struct {
 	*Crew
@@ -57,7 +65,7 @@ func (w *world) replica(name string, workers int, do run.Unit) *replica {
 		Name:    name,
 		Units:   map[string]run.Unit{"night": do},
 		Workers: workers,
-		Lease:   time.Second,
+		Lease:   lease,
 		Logger:  slog.New(slog.DiscardHandler),
 		Metrics: prometheus.NewRegistry(),
 	})}
@@ -65,7 +73,7 @@ func (w *world) replica(name string, workers int, do run.Unit) *replica {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = r.Stop(ctx)
 		pool.Close()
@@ -90,12 +98,24 @@ func (w *world) begin() run.Run {
 
 func (w *world) share(c *replica, r run.Run, keys ...string) run.Result {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	if err := c.Share("night")(ctx, r, keys); err != nil {
 		w.Error(err) // Not Fatal: some share in another goroutine.
 	}
 	return r.Report.Result()
+}
+
+// expire ends the leases of all claims, as time would.
+func (w *world) expire() {
+	w.Helper()
+	_, err := w.pool.Exec(w.Context(), `
+		update public.continuity_commands
+		set claimed_until = now() - interval '1 second'
+		where status = 'claimed'`)
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // one returns the only value of a query.
@@ -182,6 +202,7 @@ func TestDeadReplica(t *testing.T) {
 	lead.slots <- struct{}{}
 	go func() { handed <- w.share(lead, r, "db") }()
 	<-began
+	w.expire()
 	<-lead.slots
 	lead.look()
 	got := <-handed
@@ -216,6 +237,7 @@ func TestPoison(t *testing.T) {
 	}
 	killer.look()
 	<-began
+	w.expire()
 	<-lead.slots
 	got := w.share(lead, r, "poison", "healthy")
 	if !slices.Equal(got.Reached, []string{"healthy"}) || len(got.Failures) != 1 || got.Failures[0].DBName != "poison" || got.Failures[0].Step != "work" {
@@ -431,7 +453,7 @@ func TestConnectionLost(t *testing.T) {
 	t.Cleanup(pool.Close)
 	lead := New(Options{Pool: pool, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 	r := w.begin()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := lead.Share("night")(ctx, r, []string{"first", "second"}); err != nil {
 		t.Error(err)
