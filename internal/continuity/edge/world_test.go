@@ -287,8 +287,12 @@ func newWorld(t testing.TB, change ...func(*edge.Options)) *world {
 		Snapshots: w.hosted,
 		Fence:     w.hosted,
 		Instance:  "edge-1",
-		Breaker:   breaker.Options{Jitter: -1},
-		Metrics:   w.metrics,
+		// A primary that fails here says so; a machine that is busy is no failure, and
+		// a test that takes long is none that finds the circuit tried again.
+		ReadTimeout:  wait,
+		WriteTimeout: wait,
+		Breaker:      breaker.Options{Jitter: -1, OpenWindow: time.Hour},
+		Metrics:      w.metrics,
 		Logger:    logger,
 	})
 	t.Cleanup(w.router.Close)
@@ -377,6 +381,6 @@ func commandBody(key, commandType string) string {
 }
 
 // wait bounds what a test waits for.
-const wait = 10 * time.Second
+const wait = 30 * time.Second
 
 var discard = slog.New(slog.DiscardHandler)
