@@ -143,14 +143,17 @@ func TestMigrateStopsAtTheFailure(t *testing.T) {
 
 func TestMigrateOutlastsTheStatementTimeout(t *testing.T) {
 	t.Parallel()
-	pool, err := pg.Open(t.Context(), pgtest.EmptyDSN(t), pg.Options{StatementTimeout: 50 * time.Millisecond})
-	if err != nil {
+	pool := pgtest.Open(t, pgtest.EmptyDSN(t))
+	set := pg.Migrations{FS: fstest.MapFS{"001_limits.sql": migration(`
+		create table limits as
+		select current_setting('statement_timeout') || ' ' || current_setting('idle_in_transaction_session_timeout') as set_to;`)}, Table: "applied", First: 1}
+	if _, err := pg.Migrate(t.Context(), pool, set); err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	set := pg.Migrations{FS: fstest.MapFS{"001_slow.sql": migration("select pg_sleep(0.2);")}, Table: "applied", First: 1}
-	if _, err := pg.Migrate(t.Context(), pool, set); err != nil {
-		t.Error(err)
+	var migration, everyday string
+	err := pool.QueryRow(t.Context(), `select set_to, current_setting('statement_timeout') from limits`).Scan(&migration, &everyday)
+	if err != nil || migration != "0 0" || everyday == "0" {
+		t.Errorf("a migration has the limits %q, an everyday statement %q: %v", migration, everyday, err)
 	}
 }
 

@@ -45,9 +45,9 @@ func TestTimeLimits(t *testing.T) {
 	t.Parallel()
 	pool, err := pg.Open(t.Context(), pgtest.EmptyDSN(t), pg.Options{
 		ApplicationName:          "limits",
-		StatementTimeout:         1500 * time.Millisecond,
-		LockTimeout:              1200 * time.Millisecond,
-		IdleInTransactionTimeout: 3 * time.Second,
+		StatementTimeout:         40500 * time.Millisecond,
+		LockTimeout:              20200 * time.Millisecond,
+		IdleInTransactionTimeout: 33 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +55,9 @@ func TestTimeLimits(t *testing.T) {
 	defer pool.Close()
 	for setting, want := range map[string]string{
 		"application_name":                    "limits",
-		"statement_timeout":                   "1500ms",
-		"lock_timeout":                        "1200ms",
-		"idle_in_transaction_session_timeout": "3s",
+		"statement_timeout":                   "40500ms",
+		"lock_timeout":                        "20200ms",
+		"idle_in_transaction_session_timeout": "33s",
 	} {
 		var got string
 		if err := pool.QueryRow(t.Context(), `select current_setting($1)`, setting).Scan(&got); err != nil {

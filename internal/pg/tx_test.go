@@ -169,7 +169,7 @@ func TestLostConnectionIsUnavailable(t *testing.T) {
 			err := pg.WithTx(t.Context(), pool, func(tx pgx.Tx) error {
 				// The second argument waits until the session is gone.
 				var gone bool
-				err := admin.QueryRow(t.Context(), `select pg_terminate_backend($1, 5000)`, tx.Conn().PgConn().PID()).Scan(&gone)
+				err := admin.QueryRow(t.Context(), `select pg_terminate_backend($1, 25000)`, tx.Conn().PgConn().PID()).Scan(&gone)
 				if err != nil || !gone {
 					t.Fatalf("terminate: %t, %v", gone, err)
 				}

@@ -101,12 +101,12 @@ func create(t testing.TB, from *template) string {
 	if !underMain.Load() {
 		t.Fatal("pgtest: the package's TestMain must call pgtest.Main, which stops the cluster after the last test")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
-	defer cancel()
-	admin, err := cluster()
+	admin, err := cluster() // Its start has a limit of its own.
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
+	defer cancel()
 	source := "template0"
 	if from != nil {
 		if source, err = from.ensure(ctx, admin); err != nil {

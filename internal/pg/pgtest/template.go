@@ -78,7 +78,7 @@ func build(ctx context.Context, conn *pgx.Conn, admin, name string, set pg.Migra
 	// The migration's sessions may still be ending on the server's side, and nobody else may be connected for a rename.
 	for _, sql := range []string{
 		"alter database " + unfinished + " allow_connections false",
-		"select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '" + unfinished + "'",
+		"select pg_terminate_backend(pid, 30000) from pg_stat_activity where datname = '" + unfinished + "'",
 		"alter database " + unfinished + " rename to " + name,
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
