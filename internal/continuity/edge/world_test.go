@@ -293,7 +293,7 @@ func newWorld(t testing.TB, change ...func(*edge.Options)) *world {
 		WriteTimeout: wait,
 		Breaker:      breaker.Options{Jitter: -1, OpenWindow: time.Hour},
 		Metrics:      w.metrics,
-		Logger:    logger,
+		Logger:       logger,
 	})
 	t.Cleanup(w.router.Close)
 	w.watch = edge.NewWatch(edge.WatchOptions{
