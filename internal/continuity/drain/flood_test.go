@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/pg"
 )
 
 // TestFlood has edges write without a pause while the queue opens, is drained by
@@ -23,17 +25,23 @@ func TestFlood(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 
-	var drainers sync.WaitGroup
+	var (
+		drainers sync.WaitGroup
+		queued   atomic.Bool
+	)
 	for range 2 {
-		d := w.drainer(nil)
+		// An outage lasts until an edge has noticed it: no queue closes as it was opened.
+		d := w.drainer(&transport{before: func(_ int64, function string) error {
+			if function == "continuity_seal" && !queued.Load() {
+				return errNotSent
+			}
+			return nil
+		}})
 		d.Workers, d.Batch = 4, 10
 		drainers.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := d.RunOnce(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, continuity.ErrLostClaim) {
-					var stale *continuity.StaleEpochError
-					if !errors.As(err, &stale) && !errors.Is(err, continuity.ErrNotOpen) {
-						t.Errorf("drain: %v", err)
-					}
+				if _, err := d.RunOnce(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, continuity.ErrLostClaim) && !repeated(err) {
+					t.Errorf("drain: %v", err)
 				}
 			}
 		})
@@ -52,7 +60,7 @@ func TestFlood(t *testing.T) {
 					command(id+" preparing", "order.update_status", id, `{"status":"preparing"}`),
 					command(id+" delivered", "order.update_status", id, `{"status":"delivered"}`),
 				} {
-					w.send(ctx, d, c)
+					w.send(ctx, d, c, &queued)
 				}
 				if e == 0 && o%2 == 0 {
 					state, err := w.fence.State(ctx)
@@ -81,15 +89,34 @@ func TestFlood(t *testing.T) {
 	if n := scalar[int](w, w.primary, `select count(*) from continuity_inbox`); n != edges*orders*4 {
 		t.Errorf("%d keys have an outcome", n)
 	}
-	if queued := scalar[int](w, w.hosted, `select count(*) from continuity_commands`); queued == 0 || queued == edges*orders*4 {
-		t.Errorf("%d commands went through the queue", queued)
+	if n := scalar[int](w, w.hosted, `select count(*) from continuity_commands`); n == 0 || n == edges*orders*4 {
+		t.Errorf("%d commands went through the queue", n)
 	} else {
-		t.Logf("%d of %d commands went through the queue, in %d epochs", queued, edges*orders*4, state.Epoch)
+		t.Logf("%d of %d commands went through the queue, in %d epochs", n, edges*orders*4, state.Epoch)
 	}
 }
 
-// send is an edge that knows nothing but what the two sides tell it.
-func (w *world) send(ctx context.Context, d *Drainer, c continuity.Command) {
+// repeated reports whether what has failed is done again: the fence has moved, or
+// a side did not answer in its time, as on a machine that is busy.
+func repeated(err error) bool {
+	var stale *continuity.StaleEpochError
+	if errors.As(err, &stale) {
+		return true
+	}
+	for _, passing := range []error{
+		continuity.ErrNotOpen, continuity.ErrSealed, continuity.ErrUnavailable, continuity.ErrOutcomeUnknown,
+		pg.ErrUnavailable, pg.ErrOutcomeUnknown, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+// send is an edge that knows nothing but what the two sides tell it. It notes that
+// a command was queued.
+func (w *world) send(ctx context.Context, d *Drainer, c continuity.Command, queued *atomic.Bool) {
 	for ctx.Err() == nil {
 		state, err := w.fence.State(ctx)
 		if err != nil {
@@ -98,14 +125,14 @@ func (w *world) send(ctx context.Context, d *Drainer, c continuity.Command) {
 		if state.Mode == continuity.Direct {
 			_, err = d.Primary.Apply(ctx, c, state.Epoch)
 		} else {
-			_, err = w.queue.Enqueue(ctx, c, state.Epoch)
+			if _, err = w.queue.Enqueue(ctx, c, state.Epoch); err == nil {
+				queued.Store(true)
+			}
 		}
-		var stale *continuity.StaleEpochError
-		switch {
-		case err == nil:
+		if err == nil {
 			return
-		case errors.As(err, &stale), errors.Is(err, continuity.ErrNotOpen), errors.Is(err, continuity.ErrSealed):
-		default:
+		}
+		if !repeated(err) {
 			w.Errorf("send %s: %v", c.IdempotencyKey, err)
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -63,9 +64,12 @@ func (c child) drain() error {
 	hit := func(function string, behind bool) {
 		if function == c.Function && behind == c.Behind {
 			c.Function = "" // Once.
+			continued := make(chan os.Signal, 1)
+			signal.Notify(continued, syscall.SIGCONT)
 			_ = syscall.Kill(os.Getpid(), c.Signal)
-			// The kernel may let this thread run on for a moment.
-			<-time.After(100 * time.Millisecond)
+			// The kernel may let this thread run on for a while. It goes on when the
+			// process is told to, which one that is killed never is.
+			<-continued
 		}
 	}
 	tr := &transport{whole: hosted.NewPostgres(other)}
