@@ -127,6 +127,7 @@ func TestABatchPassesTheGate(t *testing.T) {
 func TestBatchesOfTheSameAggregates(t *testing.T) {
 	w := direct(t)
 	w.openQueue()
+	w.patient()
 	const callers, calls, aggregates = 4, 10, 20
 	var wait sync.WaitGroup
 	for caller := range callers {

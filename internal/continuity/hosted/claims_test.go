@@ -90,6 +90,7 @@ func TestClaimsBesideAnUncommittedOne(t *testing.T) {
 func TestTwoWorkersKeepTheOrderOfEveryAggregate(t *testing.T) {
 	eachTransport(t, func(w *world) {
 		w.openDrain()
+		w.patient()
 		const aggregates, each = 12, 5
 		for i := range each {
 			for a := range aggregates {

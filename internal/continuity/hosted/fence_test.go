@@ -46,6 +46,12 @@ func (w *world) seal() continuity.Sequence {
 	return *s.HighWaterMark
 }
 
+// sealedFor makes the seal as old as this.
+func (w *world) sealedFor(age time.Duration) {
+	w.Helper()
+	w.exec(`update continuity_fence set sealed_at = now() - $1::interval`, age)
+}
+
 // reason is what a Refusal with ErrNotYet says.
 func reason(t *testing.T, err error) string {
 	t.Helper()
@@ -223,6 +229,7 @@ func TestStepsOutOfOrder(t *testing.T) {
 		w.wantErr(cutover(), continuity.ErrNotOpen)
 		w.wantErr(seal(), nil)
 		w.wantErr(catchup(), nil)
+		w.sealedFor(-time.Hour) // However long it takes until the next call.
 		w.wantErr(reopen(), continuity.ErrNotYet)
 		w.wantFence(2, continuity.Sealed)
 
@@ -292,13 +299,18 @@ func TestANewTermIsNoFlip(t *testing.T) {
 
 func TestSealedTooLongIsReopened(t *testing.T) {
 	eachTransport(t, func(w *world) {
+		if limit := scan[int](w, `select seal_limit_seconds from continuity_fence`); limit != 5 {
+			t.Errorf("the limit is %d s", limit)
+		}
+		must[hosted.FenceState](w)(w.fence.Configure(t.Context(), hosted.FenceSettings{SealLimit: 10 * time.Minute}))
 		w.openDrain()
 		hwm := w.seal()
+		w.sealedFor(9 * time.Minute)
 		_, err := w.fence.Reopen(t.Context(), 2, "edge-1")
 		if got := reason(t, err); got != "sealed" {
 			t.Errorf("the reason is %s", got)
 		}
-		w.exec(`update continuity_fence set sealed_at = now() - interval '6 seconds'`)
+		w.sealedFor(11 * time.Minute)
 		for range 2 {
 			if s := must[hosted.FenceState](w)(w.fence.Reopen(t.Context(), 2, "edge-1")); s.Mode != continuity.Queue || s.HighWaterMark != nil {
 				t.Errorf("reopened: %+v", s)

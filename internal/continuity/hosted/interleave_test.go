@@ -276,6 +276,7 @@ func TestReopenAgainstCutover(t *testing.T) {
 // one in which the queue was open, no row lies beyond the mark of its epoch, and none came twice.
 func TestGatesAreNeverOpenTogether(t *testing.T) {
 	w := direct(t)
+	w.patient()
 	ctx, stop := context.WithCancel(t.Context())
 	var edges sync.WaitGroup
 	accepted := make([]map[string]continuity.Receipt, 3)

@@ -3,7 +3,6 @@ package hosted_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -31,15 +30,7 @@ func pooledDSN(t *testing.T, dsn string) string {
 	if err != nil {
 		t.Fatal("the URL of the test's database cannot be read")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	file := poolerConfig(t, u, address)
+	file := poolerConfig(t, u)
 	cmd := exec.Command(binary, file)
 	if os.Geteuid() == 0 {
 		// It refuses to run as root.
@@ -68,31 +59,35 @@ func pooledDSN(t *testing.T, dsn string) string {
 			t.Log("pgbouncer: ", log.String())
 		}
 	})
-	u.Host = address
+	u.Host = ""
+	u.RawQuery = url.Values{"host": {filepath.Dir(file)}, "port": {poolerPort}}.Encode()
 	awaitPooler(t, u.String(), ended)
 	return u.String()
 }
 
-// poolerConfig lies in a folder that another user can reach, as t.TempDir does not.
-func poolerConfig(t *testing.T, target *url.URL, address string) string {
+// poolerPort is part of the name of a pooler's socket, which lies in a folder of its own: a port of the machine that was
+// found free may be another's when the pooler starts.
+const poolerPort = "6432"
+
+// poolerConfig lies, as the socket will, in a folder that another user can reach, as t.TempDir does not.
+func poolerConfig(t *testing.T, target *url.URL) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rollingd-pgbouncer-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	host, port, _ := net.SplitHostPort(address)
 	password, _ := target.User.Password()
 	config := fmt.Sprintf(`[databases]
 * = host=%s port=%s user=%s password='%s'
 [pgbouncer]
-listen_addr = %s
+listen_addr =
 listen_port = %s
-unix_socket_dir =
+unix_socket_dir = %s
 auth_type = any
 pool_mode = transaction
 default_pool_size = 6
-`, target.Hostname(), target.Port(), target.User.Username(), password, host, port)
+`, target.Hostname(), target.Port(), target.User.Username(), password, poolerPort, dir)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -124,17 +124,19 @@ func TestASessionKeepsItsPlan(t *testing.T) {
 				  (command_id, idempotency_key, command_type, aggregate_type, aggregate_id, payload, payload_hash, epoch)
 				select gen_random_uuid(), n, 'order.create', 'order', n, '{}', '', 2
 				from generate_series(1, $1) n`, full)
-			read := func() int {
-				return scan[int](w, `select seq_tup_read + idx_tup_fetch from pg_stat_user_tables where relname = 'continuity_commands'`)
-			}
-			if _, err := conn.Exec(t.Context(), `select pg_stat_force_next_flush()`); err != nil {
-				t.Fatal(err)
+			// Of the session alone, and within one transaction: what others have read is told at times of their own.
+			tx := must[pgx.Tx](w)(conn.Begin(t.Context()))
+			defer func() { _ = tx.Rollback(t.Context()) }() // The test ends here.
+			read := func() (rows int) {
+				err := tx.QueryRow(t.Context(), `
+					select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'continuity_commands'`).Scan(&rows)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return rows
 			}
 			before := read()
 			call()
-			if _, err := conn.Exec(t.Context(), `select pg_stat_force_next_flush()`); err != nil {
-				t.Fatal(err)
-			}
 			if rows := read() - before; rows > 10 {
 				t.Errorf("it has read %d rows", rows)
 			}

@@ -277,8 +277,15 @@ func (w *world) waitingFor(lock string, n int) {
 }
 
 // begin opens a transaction in which a test makes calls that are not yet committed. Whoever waits for it does so with
-// patience: the machine may be slow.
+// patience.
 func (w *world) begin() pgx.Tx {
+	w.Helper()
+	w.patient()
+	return w.beginImpatient()
+}
+
+// patient has calls wait for each other's locks for long: the machine may be slow.
+func (w *world) patient() {
 	w.Helper()
 	w.exec(`
 		do $$
@@ -289,7 +296,6 @@ func (w *world) begin() pgx.Tx {
 		    execute format('alter function %s set lock_timeout = %L', f, '30s');
 		  end loop;
 		end $$`)
-	return w.beginImpatient()
 }
 
 // beginImpatient is begin with the time limits as they are.
