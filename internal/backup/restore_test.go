@@ -181,10 +181,7 @@ func TestCancelledRestoreLeavesNoScratch(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools.restore = filepath.Join(t.TempDir(), "pg_restore")
-	script := "#!/bin/sh\ntrap 'exit 1' INT\necho > " + started + "\nwhile :; do sleep 0.05; done\n"
-	if err := os.WriteFile(tools.restore, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	w.writeProgram(tools.restore, "#!/bin/sh\ntrap 'exit 1' INT\necho > "+started+"\nwhile :; do sleep 0.05; done\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {

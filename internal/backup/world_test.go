@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -112,10 +113,20 @@ func (w *world) useFake(script string) {
 	}
 	w.Programs = w.TempDir()
 	text := "#!/bin/sh\nreal=" + tools.dump + "\n[ \"$1\" = --version ] && exec $real \"$@\"\n" + script + "\n"
-	if err := os.WriteFile(filepath.Join(w.Programs, "pg_dump"), []byte(text), 0o700); err != nil {
+	w.writeProgram(filepath.Join(w.Programs, "pg_dump"), text)
+	if err := os.Symlink(tools.restore, filepath.Join(w.Programs, "pg_restore")); err != nil {
 		w.Fatal(err)
 	}
-	if err := os.Symlink(tools.restore, filepath.Join(w.Programs, "pg_restore")); err != nil {
+}
+
+// writeProgram writes a script while no other test starts a process: that would
+// hold the file open for writing until it runs its program, and the kernel runs no
+// file that somebody may write to.
+func (w *world) writeProgram(path, text string) {
+	w.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		w.Fatal(err)
 	}
 }
