@@ -190,7 +190,7 @@ func TestOneKeyAtOnce(t *testing.T) {
 			if i%2 == 1 {
 				c.AggregateID = "o2"
 			}
-			_, err := s.Apply(t.Context(), c, 1)
+			_, err := s.applyInTime(c, 1)
 			errs <- err
 		}()
 	}

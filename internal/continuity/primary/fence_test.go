@@ -173,7 +173,7 @@ func TestFlipWaitsForWrites(t *testing.T) {
 	}
 	write := make(chan error, 1)
 	go func() {
-		_, err := s.Apply(t.Context(), order1("order.cancel", "", `{}`), 1)
+		_, err := s.applyInTime(order1("order.cancel", "", `{}`), 1)
 		write <- err
 	}()
 	s.waitFor(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and wait_event = 'transactionid'`, 1)
@@ -185,7 +185,7 @@ func TestFlipWaitsForWrites(t *testing.T) {
 	s.waitFor(`select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`, 1)
 	late := make(chan error, 1)
 	go func() {
-		_, err := s.Apply(t.Context(), commandFor("o2", "order.create", "", ofNorth), 1)
+		_, err := s.applyInTime(commandFor("o2", "order.create", "", ofNorth), 1)
 		late <- err
 	}()
 	s.waitFor(`select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`, 2)
@@ -215,7 +215,7 @@ func TestFlipWaitsForWrites(t *testing.T) {
 // waitFor returns when a query that counts says at least n.
 func (s *shop) waitFor(query string, n int) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
 	defer cancel()
 	for ctx.Err() == nil {
 		var got int
@@ -420,7 +420,7 @@ func TestPublishAgain(t *testing.T) {
 // fence was read: the reading is not worth an hour more, and the next one counts.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, Options{Policy: Strict, Lease: 10 * time.Second})
+	s := newShop(t, Options{Policy: Strict})
 	s.open(1, continuity.Direct)
 	exec(t, s.pool, `update primary_fence set confirmed_at = now() + interval '1 hour'`)
 	if st, err := s.State(t.Context()); err != nil || st.Leased {
