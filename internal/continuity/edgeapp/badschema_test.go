@@ -89,8 +89,12 @@ func (e *runningEdge) suffers(well, away, read string) {
 	if want := strings.Count(well, "primary"); effects != want {
 		e.Errorf("%d effects, want %d", effects, want)
 	}
+	recovers := strings.HasPrefix(away, "503")
+	if recovers {
+		e.untilState("DEGRADED") // What fails from here on opens nothing any more.
+	}
 	e.down.Store(false)
-	if strings.HasPrefix(away, "503") {
+	if recovers {
 		e.untilState("PRIMARY")
 		take("well again", "k-2", "200 primary")
 	}

@@ -319,6 +319,7 @@ func TestOutage(t *testing.T) {
 	e.until("2 wait", func(health map[string]any) bool {
 		return health["pending_count"] == float64(2) && health["fence_mode"] == "QUEUE"
 	})
+	e.untilTold("edge-1: primary_degraded") // Nobody hears the end of what he was not told.
 
 	s.down.Store(false)
 	e.untilState("RECOVERING")
