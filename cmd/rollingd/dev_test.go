@@ -28,16 +28,19 @@ type session struct {
 	cmd *exec.Cmd
 	tmp string
 	out bytes.Buffer
-	// said are the lines of its standard error, as they come.
-	said chan string
-	mu   sync.Mutex
-	log  strings.Builder
+	mu  sync.Mutex
+	log strings.Builder
+	// said are the lines of its standard error that nobody has awaited yet. However
+	// many there are, they are read: who is not read stands still.
+	said []string
+	// more says that there may be more of them, and is closed behind the last.
+	more chan struct{}
 }
 
 // start runs rollingd with these variables of its own in the environment.
 func start(t *testing.T, args string, env ...string) *session {
 	t.Helper()
-	p := &session{tmp: reachable(t), said: make(chan string, 1000)}
+	p := &session{tmp: reachable(t), more: make(chan struct{}, 1)}
 	variables := map[string]string{"TMPDIR": p.tmp, "HOME": os.Getenv("HOME")}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -55,12 +58,16 @@ func start(t *testing.T, args string, env ...string) *session {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		defer close(p.said)
+		defer close(p.more)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			p.mu.Lock()
 			fmt.Fprintln(&p.log, lines.Text())
+			p.said = append(p.said, lines.Text())
 			p.mu.Unlock()
-			p.said <- lines.Text()
+			select {
+			case p.more <- struct{}{}:
+			default: // It is said already.
+			}
 		}
 	}()
 	t.Cleanup(func() {
@@ -91,19 +98,33 @@ func (p *session) await(t *testing.T, text string) string {
 	t.Helper()
 	timer := time.NewTimer(90 * time.Second)
 	defer timer.Stop()
-	for {
+	for open := true; ; {
+		if line, found := p.find(text); found {
+			return line
+		}
+		if !open {
+			t.Fatalf("it ended without saying %q:\n%s", text, p.text())
+		}
 		select {
-		case line, open := <-p.said:
-			if strings.Contains(line, text) {
-				return line
-			}
-			if !open {
-				t.Fatalf("it ended without saying %q:\n%s", text, p.text())
-			}
+		case _, open = <-p.more:
 		case <-timer.C:
 			t.Fatalf("it does not say %q:\n%s", text, p.text())
 		}
 	}
+}
+
+// find takes the lines up to the first that holds the text, or all.
+func (p *session) find(text string) (line string, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, line := range p.said {
+		if strings.Contains(line, text) {
+			p.said = p.said[i+1:]
+			return line, true
+		}
+	}
+	p.said = nil
+	return "", false
 }
 
 func (p *session) text() string {
@@ -117,7 +138,7 @@ func (p *session) end(t *testing.T) int {
 	t.Helper()
 	timer := time.AfterFunc(3*time.Minute, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	for range p.said { // Until the last line was read, as Wait wants it.
+	for range p.more { // Until the last line was read, as Wait wants it.
 	}
 	err := p.cmd.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
@@ -136,7 +157,7 @@ func (p *session) signal(t *testing.T, sig syscall.Signal) {
 // expectNothingLeft waits until no process names the folder.
 func expectNothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(90 * time.Second)
 	defer deadline.Stop()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
@@ -308,7 +329,7 @@ func TestDemoOnPrivateStores(t *testing.T) {
 
 func TestDemoThatIsInterrupted(t *testing.T) {
 	t.Parallel()
-	p := start(t, "demo --days 8 --ttl-days 3")
+	p := start(t, "demo --days 1000 --ttl-days 3") // It does not end before it is interrupted.
 	p.await(t, "playing ")
 	p.signal(t, syscall.SIGINT)
 	if code := p.end(t); code != exitFailed || !strings.HasSuffix(p.text(), "error: interrupted\n") {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,13 +42,11 @@ type canned struct {
 }
 
 func (s *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body := new(strings.Builder)
-	if r.Body != nil {
-		buf := make([]byte, 4096)
-		n, _ := r.Body.Read(buf)
-		body.Write(buf[:n])
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(err)
 	}
-	s.asked = append(s.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+body.String()))
+	s.asked = append(s.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
 	answer, ok := s.answers[r.Method+" "+r.URL.Path]
 	if !ok || r.Header.Get("Authorization") != "Bearer 0123456789abcdef" {
 		w.WriteHeader(http.StatusTeapot)
