@@ -35,7 +35,7 @@ func TestEdgeRuns(t *testing.T) {
 	t.Parallel()
 	log, written := io.Pipe()
 	cmd := edgeCLI(goodEdge(), written).edgeCommand()
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{}) // Not those of the test's own process, which nil stands for.
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -48,6 +48,9 @@ func TestEdgeRuns(t *testing.T) {
 		if found := addrInLog.FindStringSubmatch(lines.Text()); found != nil {
 			url = "http://" + found[1]
 		}
+	}
+	if url == "" {
+		t.Fatalf("it did not start: %v", <-ended)
 	}
 	go func() {
 		defer cancel()
