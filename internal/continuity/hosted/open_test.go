@@ -93,7 +93,7 @@ func TestReportsOfThePastDoNotCount(t *testing.T) {
 func (w *world) lease() hosted.Grant {
 	w.Helper()
 	return must[hosted.Grant](w)(w.nodes.Beat(w.Context(), hosted.Heartbeat{
-		NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p1", Lease: 14 * time.Second,
+		NodeID: "primary-1", Role: hosted.RolePrimary, Mode: contracts.ModePrimary, Instance: "p1", Lease: 14 * time.Minute,
 	}))
 }
 
@@ -159,7 +159,7 @@ func TestLeaseAndOpeningAtOnce(t *testing.T) {
 	t.Run("the lease first", func(t *testing.T) {
 		w := direct(t)
 		tx := w.begin()
-		if _, err := tx.Exec(t.Context(), `select continuity_heartbeat('p', 'primary', 'primary', 0, 'p', 14)`); err != nil {
+		if _, err := tx.Exec(t.Context(), `select continuity_heartbeat('p', 'primary', 'primary', 0, 'p', 840)`); err != nil {
 			t.Fatal(err)
 		}
 		opened := later(func() (hosted.FenceState, error) { return w.fence.Open(t.Context(), 1, "no answer", "edge-1") })

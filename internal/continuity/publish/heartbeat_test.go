@@ -113,7 +113,7 @@ func TestHeartbeat(t *testing.T) {
 func TestStrictPrimaryStopsBeforeTheQueueOpens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const lease = 10 * time.Second
+	const lease = 30 * time.Minute // The machine may stall.
 	strict, err := primary.New(primary.Options{Pool: w.primary, Policy: primary.Strict, Lease: lease})
 	if err != nil {
 		t.Fatal(err)
@@ -136,20 +136,21 @@ func TestStrictPrimaryStopsBeforeTheQueueOpens(t *testing.T) {
 	if err := ask(); !errors.Is(err, continuity.ErrNotYet) {
 		t.Fatalf("the queue has opened while the primary writes: %v", err)
 	}
-	pass(lease - time.Second)
+	granted := scalar[time.Duration](w, w.hosted, `select leased_until - last_seen_at from continuity_replication_state where role = 'primary'`)
+	if granted < lease+primary.WriteTimeout {
+		t.Errorf("the queue may open %s after a heartbeat, when a write may still be under way", granted)
+	}
+	pass(lease - time.Minute)
 	// It is heard, and takes no hope from that.
 	if s := w.beat(h); !s.Direct(primary.Strict) {
-		t.Errorf("a second before the end: %+v", s)
+		t.Errorf("a minute before the end: %+v", s)
 	}
 	if err := ask(); !errors.Is(err, continuity.ErrNotYet) {
-		t.Fatalf("a second before the end: %v", err)
+		t.Fatalf("a minute before the end: %v", err)
 	}
-	pass(time.Second)
+	pass(time.Minute)
 	if s := w.beat(h); s.Direct(primary.Strict) {
 		t.Errorf("direct writes outlast the lease: %+v", s)
-	}
-	if err := ask(); !errors.Is(err, continuity.ErrNotYet) {
-		t.Errorf("the last write may still be under way: %v", err)
 	}
 	pass(primary.WriteTimeout + time.Second)
 	if err := ask(); err != nil {
@@ -165,7 +166,7 @@ func TestStrictPrimaryStopsBeforeTheQueueOpens(t *testing.T) {
 func TestStrictPrimaryOpensAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	strict, err := primary.New(primary.Options{Pool: w.primary, Policy: primary.Strict})
+	strict, err := primary.New(primary.Options{Pool: w.primary, Policy: primary.Strict, Lease: 30 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
