@@ -14,7 +14,8 @@ import (
 )
 
 // cutOver routes the devices of each company of the run whose restaurants are
-// all ready: a warm core, an ACTIVE day, a manifest, and no failure in this run.
+// all ready: a warm core, an ACTIVE day that is not over, a manifest, and no
+// failure in this run.
 //
 //  1. What is open in the legacy database is carried into the ACTIVE day of each
 //     restaurant. What is finished stays: the archive takes it from there, and
@@ -76,7 +77,7 @@ func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 			r.Report.Add(countRouted, 1)
 			continue
 		}
-		switch ok, err := ro.route(ctx, company, r.Actor); {
+		switch ok, err := ro.route(ctx, r, company); {
 		case err != nil:
 			members[0].fail(stepCutover, "", err)
 		case ok:
@@ -99,7 +100,7 @@ func (ro *Rotator) cutOver(ctx context.Context, r run.Run, fleet []*member) {
 // the carrying, else none. Those of another zone or outside of the run's scope
 // are among them: devices are routed by company.
 func (ro *Rotator) ready(ctx context.Context, r run.Run, company string) ([]*member, error) {
-	n, err := unready(ctx, ro.pool, company, false)
+	n, err := unready(ctx, ro.pool, r, company, false)
 	if err != nil || n > 0 {
 		return nil, pg.Translate(err)
 	}
@@ -117,13 +118,13 @@ func (ro *Rotator) ready(ctx context.Context, r run.Run, company string) ([]*mem
 }
 
 // route sets DeviceRouted if every condition still holds.
-func (ro *Rotator) route(ctx context.Context, company, actor string) (ok bool, err error) {
+func (ro *Rotator) route(ctx context.Context, r run.Run, company string) (ok bool, err error) {
 	err = pg.WithTx(ctx, ro.pool, func(tx pgx.Tx) error {
-		n, err := unready(ctx, tx, company, true)
+		n, err := unready(ctx, tx, r, company, true)
 		if err != nil || n > 0 {
 			return err
 		}
-		ok, err = flags.Route(ctx, tx, company, actor)
+		ok, err = flags.Route(ctx, tx, company, r.Actor)
 		return err
 	})
 	if errors.Is(err, pg.ErrOutcomeUnknown) {
@@ -137,8 +138,10 @@ func (ro *Rotator) route(ctx context.Context, company, actor string) (ok bool, e
 }
 
 // unready counts the active restaurants of a company that keep it from being
-// routed. A company without active restaurants counts as one.
-func unready(ctx context.Context, db daydb.Querier, company string, carried bool) (n int, err error) {
+// routed. A company without active restaurants counts as one. An ACTIVE day that
+// is over keeps it, too: it was left by a company that was switched off, and its
+// restaurant, which this run may not be about, was not rotated since.
+func unready(ctx context.Context, db daydb.Querier, r run.Run, company string, carried bool) (n int, err error) {
 	err = db.QueryRow(ctx, `
 		select count(*) filter (where not ready) + case when count(*) = 0 then 1 else 0 end
 		from (
@@ -147,7 +150,8 @@ func unready(ctx context.Context, db daydb.Querier, company string, carried bool
 		    and r.manifest_generation is not null
 		    and exists (
 		      select from day_databases d
-		      where d.company_id = r.company_id and d.restaurant_id = r.restaurant_id and d.state = 'ACTIVE')
+		      where d.company_id = r.company_id and d.restaurant_id = r.restaurant_id and d.state = 'ACTIVE'
+		        and d.business_day >= coalesce(@day::date, ((now() at time zone r.timezone) - make_interval(hours => @rollover))::date))
 		    and (
 		      select count(*) filter (where kind = 'core') = 1 and (not @carried or count(*) filter (where kind = 'daily') = 1)
 		      from legacy_copies l
@@ -156,7 +160,12 @@ func unready(ctx context.Context, db daydb.Querier, company string, carried bool
 		  from restaurants r
 		  where r.company_id = @company and r.active
 		) as restaurants_of_company`,
-		pgx.NamedArgs{"company": company, "carried": carried}).Scan(&n)
+		pgx.NamedArgs{
+			"company":  company,
+			"carried":  carried,
+			"day":      r.Scope.BusinessDay,
+			"rollover": daydb.RolloverHour,
+		}).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("readiness of %s: %w", company, err)
 	}
