@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -106,6 +107,9 @@ func evaluationDay(pool *pgxpool.Pool) func(ctx context.Context, scope run.Scope
 			}
 			asked[reg.Timezone] = true
 			today, err := daydb.Today(ctx, pool, reg.Timezone)
+			if errors.Is(err, daydb.ErrUnknownZone) {
+				continue // The run leaves its restaurants out, and says so.
+			}
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rollingd/rollingd/contracts"
@@ -16,8 +17,12 @@ import (
 // from D 05:00 to D+1 05:00 in the restaurant's own zone.
 const RolloverHour = 5
 
-// ErrInvalidDay is returned for text that is no real civil day as YYYYMMDD.
-var ErrInvalidDay = errors.New("not a calendar day as YYYYMMDD")
+var (
+	// ErrInvalidDay is returned for text that is no real civil day as YYYYMMDD.
+	ErrInvalidDay = errors.New("not a calendar day as YYYYMMDD")
+	// ErrUnknownZone is returned for a time zone that Postgres does not know.
+	ErrUnknownZone = errors.New("unknown time zone")
+)
 
 // Day is a civil date, the business day of a restaurant. It holds no time and
 // no zone, so a change of clocks cannot move it. The zero Day is no day.
@@ -56,16 +61,24 @@ type rowQuerier interface {
 // Today returns the business day that it is now in the given zone, by
 // Postgres' now(). The hours are subtracted from the local wall clock, so the
 // result does not depend on the zone of the session or of the process.
+// ErrUnknownZone for a zone that was typed into the database by hand, or that
+// this server's zone data do not have.
 func Today(ctx context.Context, db rowQuerier, timezone string) (Day, error) {
 	var day Day
 	err := db.QueryRow(ctx,
 		`select ((now() at time zone $1) - make_interval(hours => $2))::date`,
 		timezone, RolloverHour).Scan(&day)
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == stateInvalidParameter {
+		return Day{}, fmt.Errorf("business day in %s: %w", timezone, ErrUnknownZone)
+	}
 	if err != nil {
 		return Day{}, fmt.Errorf("business day in %s: %w", timezone, err)
 	}
 	return day, nil
 }
+
+// stateInvalidParameter is the SQLSTATE of a zone that Postgres does not know.
+const stateInvalidParameter = "22023"
 
 const (
 	dayLayout     = "20060102"

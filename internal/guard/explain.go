@@ -120,11 +120,13 @@ func (g *Guard) List(ctx context.Context, f daydb.Filter) ([]Explanation, error)
 
 // circumstances are what an explanation needs beyond the row.
 type circumstances struct {
-	now   time.Time
-	zone  *time.Location
-	today daydb.Day
-	flags flags.Flags
-	last  *Evaluation
+	now time.Time
+	// zone is UTC when that of the restaurant, unknownZone, does not exist.
+	zone        *time.Location
+	unknownZone string
+	today       daydb.Day
+	flags       flags.Flags
+	last        *Evaluation
 
 	elsewhere elsewhere
 }
@@ -144,14 +146,13 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 		  d.id,
 		  now(),
 		  r.timezone,
-		  ((now() at time zone r.timezone) - make_interval(hours => $2))::date,
 		  coalesce(f.rolling_db, false),
 		  coalesce(f.rolling_db_drop, false),
 		  coalesce(f.device_routed, false)
 		from day_databases d
 		join restaurants r using (company_id, restaurant_id)
 		left join company_feature_flags f using (company_id)
-		where d.id = any($1)`, ids, daydb.RolloverHour)
+		where d.id = any($1)`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("circumstances: %w", err)
 	}
@@ -161,14 +162,15 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 		timezone string
 		c        circumstances
 	)
-	scan := []any{&id, &c.now, &timezone, &c.today, &c.flags.RollingDb, &c.flags.RollingDbDrop, &c.flags.DeviceRouted}
+	scan := []any{&id, &c.now, &timezone, &c.flags.RollingDb, &c.flags.RollingDbDrop, &c.flags.DeviceRouted}
 	_, err = pgx.ForEachRow(rows, scan, func() error {
-		zone, err := time.LoadLocation(timezone)
-		if err != nil {
-			return err
+		found := c
+		found.last, found.elsewhere = last[id], around[id]
+		if found.zone, err = time.LoadLocation(timezone); err != nil {
+			found.zone, found.unknownZone = time.UTC, timezone
 		}
-		c.zone, c.last, c.elsewhere = zone, last[id], around[id]
-		all[id] = c
+		found.today = daydb.DayOf(found.now, found.zone)
+		all[id] = found
 		return nil
 	})
 	if err != nil {
@@ -208,6 +210,9 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 // next says what happens next. Times come from the guard's own schedule in the
 // restaurant's zone.
 func (g *Guard) next(d daydb.DayDB, c circumstances, x Explanation) Next {
+	if c.unknownZone != "" && d.State != daydb.Dropped {
+		return Next{"none", nil, fmt.Sprintf("%v, and every cron leaves the restaurant out", unknownZone(c.unknownZone))}
+	}
 	night := nextNight(c)
 	rotates := d.State == daydb.Prewarmed || d.State == daydb.Active
 	if rotates && !c.flags.RollingDb {

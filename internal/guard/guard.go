@@ -111,8 +111,12 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 		return err
 	}
 	zones := make(map[daydb.Restaurant]string, len(regs))
+	covered := regs[:0:0]
 	for _, reg := range regs {
 		zones[reg.Restaurant] = reg.Timezone
+		if r.Scope.Covers(reg.Restaurant) && (r.Zone == "" || r.Zone == reg.Timezone) {
+			covered = append(covered, reg)
+		}
 	}
 	days, err := daydb.List(ctx, g.Pool, daydb.Filter{
 		CompanyID:    r.Scope.CompanyID,
@@ -122,7 +126,7 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 	if err != nil {
 		return err
 	}
-	todays, err := g.todays(ctx, r, regs)
+	todays, err := g.todays(ctx, r, covered)
 	if err != nil {
 		return err
 	}
@@ -137,9 +141,18 @@ func (g *Guard) Run(ctx context.Context, r run.Run) error {
 		groups errgroup.Group
 	)
 	groups.SetLimit(max(g.Workers, 1))
+	leftOut := make(map[daydb.Restaurant]bool)
 	for _, d := range days {
 		zone := zones[d.Restaurant]
 		if !all[d.CompanyID].RollingDb || r.Zone != "" && zone != r.Zone {
+			continue
+		}
+		if todays[zone].IsZero() {
+			// Once for the restaurant, not for each of its days.
+			if !leftOut[d.Restaurant] {
+				g.failed(r, daydb.DayDB{Restaurant: d.Restaurant}, unknownZone(zone))
+			}
+			leftOut[d.Restaurant] = true
 			continue
 		}
 		groups.Go(func() error {
@@ -194,6 +207,9 @@ func (g *Guard) evaluateOne(ctx context.Context, r run.Run, d daydb.DayDB) error
 	if err != nil {
 		return err
 	}
+	if todays[reg.Timezone].IsZero() {
+		return unknownZone(reg.Timezone)
+	}
 	return g.Leases.HoldWait(ctx, archive.LeaseName(d.Name), leaseWait, func(ctx context.Context, lease fence.Lease) error {
 		return g.step(ctx, r, d.Name, todays[reg.Timezone], lease)
 	})
@@ -207,14 +223,19 @@ func idsOf(days []daydb.DayDB) []int64 {
 	return ids
 }
 
-// todays returns the business day that counts as today, by zone.
+// todays returns the business day that counts as today, by zone: the zero Day for
+// a zone that is unknown, whose restaurants are left out and no others.
 func (g *Guard) todays(ctx context.Context, r run.Run, regs []daydb.Registration) (map[string]daydb.Day, error) {
 	todays := make(map[string]daydb.Day)
 	for _, reg := range regs {
-		if _, known := todays[reg.Timezone]; known || !r.Scope.Covers(reg.Restaurant) {
+		if _, known := todays[reg.Timezone]; known {
 			continue
 		}
 		today, err := daydb.Today(ctx, g.Pool, reg.Timezone)
+		if errors.Is(err, daydb.ErrUnknownZone) {
+			todays[reg.Timezone] = daydb.Day{}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -228,6 +249,10 @@ func (g *Guard) todays(ctx context.Context, r run.Run, regs []daydb.Registration
 		todays[reg.Timezone] = today
 	}
 	return todays, nil
+}
+
+func unknownZone(zone string) error {
+	return fmt.Errorf("%w %q: `rollingd restaurants put` corrects it", daydb.ErrUnknownZone, zone)
 }
 
 // failed reports what went wrong for one day.

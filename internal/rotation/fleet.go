@@ -103,7 +103,11 @@ func (ro *Rotator) checkBusinessDay(ctx context.Context, fleet []*member, wanted
 	today := make(map[string]daydb.Day)
 	for _, m := range fleet {
 		if today[m.Timezone].IsZero() {
-			if today[m.Timezone], err = daydb.Today(ctx, ro.pool, m.Timezone); err != nil {
+			today[m.Timezone], err = daydb.Today(ctx, ro.pool, m.Timezone)
+			if errors.Is(err, daydb.ErrUnknownZone) {
+				continue // Its plan fails, and stops no other.
+			}
+			if err != nil {
 				return pg.Translate(err)
 			}
 		}
