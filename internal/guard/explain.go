@@ -126,7 +126,11 @@ type circumstances struct {
 	unknownZone string
 	today       daydb.Day
 	flags       flags.Flags
-	last        *Evaluation
+	// inactive restaurants are not rotated; what they left behind is evaluated.
+	inactive bool
+	// paused says of a cron, by its name, who has paused it and why.
+	paused map[string]string
+	last   *Evaluation
 
 	elsewhere elsewhere
 }
@@ -141,11 +145,16 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 	if err != nil {
 		return nil, err
 	}
+	paused, err := pauses(ctx, g.Pool)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := g.Pool.Query(ctx, `
 		select
 		  d.id,
 		  now(),
 		  r.timezone,
+		  not r.active,
 		  coalesce(f.rolling_db, false),
 		  coalesce(f.rolling_db_drop, false),
 		  coalesce(f.device_routed, false)
@@ -160,9 +169,9 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 	var (
 		id       int64
 		timezone string
-		c        circumstances
 	)
-	scan := []any{&id, &c.now, &timezone, &c.flags.RollingDb, &c.flags.RollingDbDrop, &c.flags.DeviceRouted}
+	c := circumstances{paused: paused}
+	scan := []any{&id, &c.now, &timezone, &c.inactive, &c.flags.RollingDb, &c.flags.RollingDbDrop, &c.flags.DeviceRouted}
 	_, err = pgx.ForEachRow(rows, scan, func() error {
 		found := c
 		found.last, found.elsewhere = last[id], around[id]
@@ -177,6 +186,24 @@ func (g *Guard) circumstances(ctx context.Context, days []daydb.DayDB) (map[int6
 		return nil, fmt.Errorf("circumstances: %w", err)
 	}
 	return all, nil
+}
+
+// pauses returns what is said of each cron that is paused.
+func pauses(ctx context.Context, db daydb.Querier) (map[string]string, error) {
+	rows, err := db.Query(ctx, `select cron, actor, reason from cron_pauses`)
+	if err != nil {
+		return nil, fmt.Errorf("pauses: %w", err)
+	}
+	paused := make(map[string]string)
+	var name, actor, reason string
+	_, err = pgx.ForEachRow(rows, []any{&name, &actor, &reason}, func() error {
+		paused[name] = fmt.Sprintf("%s is paused by %s: %s", name, actor, reason)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pauses: %w", err)
+	}
+	return paused, nil
 }
 
 func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
@@ -204,19 +231,33 @@ func (g *Guard) describe(d daydb.DayDB, c circumstances) Explanation {
 		x.Proof = &Proof{SHA256: hex.EncodeToString(d.Proof.SHA256), Documents: d.Proof.Documents, At: d.Proof.At.UTC()}
 	}
 	x.Next = g.next(d, c, x)
+	cron := Name
+	if rotates(d) {
+		cron = rotateName
+	}
+	if why, paused := c.paused[cron]; paused && x.Next.When != nil {
+		x.Next.When, x.Next.Because = nil, why
+	}
 	return x
 }
 
-// next says what happens next. Times come from the guard's own schedule in the
-// restaurant's zone.
+// rotateName is the cron that moves a day until it is over.
+const rotateName = "rolling-db-rotate"
+
+func rotates(d daydb.DayDB) bool { return d.State == daydb.Prewarmed || d.State == daydb.Active }
+
+// next says what happens next, if its cron is not paused. Times come from the
+// guard's own schedule in the restaurant's zone.
 func (g *Guard) next(d daydb.DayDB, c circumstances, x Explanation) Next {
 	if c.unknownZone != "" && d.State != daydb.Dropped {
 		return Next{"none", nil, fmt.Sprintf("%v, and every cron leaves the restaurant out", unknownZone(c.unknownZone))}
 	}
 	night := nextNight(c)
-	rotates := d.State == daydb.Prewarmed || d.State == daydb.Active
-	if rotates && !c.flags.RollingDb {
+	if rotates(d) && !c.flags.RollingDb {
 		return Next{"none", nil, fmt.Sprintf("rollingDb of %s is off: nothing is rotated", d.CompanyID)}
+	}
+	if rotates(d) && c.inactive {
+		return Next{"none", nil, fmt.Sprintf("the restaurant %s is not active: it is not rotated", d.Restaurant)}
 	}
 	switch d.State {
 	case daydb.Prewarmed:

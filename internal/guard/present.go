@@ -22,6 +22,9 @@ func (g *Guard) present(ctx context.Context, d daydb.DayDB) []string {
 		if d.InstanceStartTime == nil {
 			return nil // It was not created yet.
 		}
+		if d.State == daydb.Droppable && d.DropIntendedAt != nil {
+			return []string{"the database is gone: the drop that was committed has worked, and the next run records it"}
+		}
 		return []string{ErrAbsent.Error()}
 	}
 	if err != nil {

@@ -123,8 +123,12 @@ func wordsOf(x Explanation) []string {
 // summarize says an explanation in words, for somebody who was woken by it.
 func summarize(x Explanation, c circumstances) []string {
 	local := func(t time.Time) string { return t.In(c.zone).Format("2006-01-02 15:04 MST") }
-	lines := []string{fmt.Sprintf("%s is %s since %s; business day %s, %s old.",
-		x.DBName, x.State, local(x.Since), x.BusinessDay, count(x.AgeDays, "day"))}
+	age := count(x.AgeDays, "day") + " old"
+	if x.AgeDays < 0 {
+		age = "begins in " + count(-x.AgeDays, "day")
+	}
+	lines := []string{fmt.Sprintf("%s is %s since %s; business day %s, %s.",
+		x.DBName, x.State, local(x.Since), x.BusinessDay, age)}
 	if x.Locks != nil && x.State != daydb.Dropped {
 		lines = append(lines,
 			fmt.Sprintf("It holds %s (deletions included), and Postgres %d.", count(*x.Documents, "document"), *x.Archived),
