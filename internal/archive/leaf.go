@@ -35,6 +35,9 @@ func (w *writer) fetchLeaves(ctx context.Context, b *batch) error {
 		}
 		refs = refs[n:]
 		for _, r := range revisions {
+			if err := r.Unanswered(); err != nil {
+				return fmt.Errorf("losing leaves: %w", err)
+			}
 			i, ok := b.byHash[sha256.Sum256([]byte(r.ID))]
 			switch {
 			case !ok || r.Body == nil:

@@ -179,6 +179,9 @@ func (a *Archiver) list(ctx context.Context, l *listing, db string, c *couch.Cha
 			return err
 		}
 		for _, r := range revisions {
+			if err := r.Unanswered(); err != nil {
+				return err
+			}
 			leaf := line{id: n.id, hash: n.hash, kind: kindLeaf, rev: r.Rev, deleted: r.Deleted()}
 			if err := a.listRevision(ctx, l, db, leaf, r.Body); err != nil {
 				return err

@@ -202,23 +202,36 @@ func (r *Reconciliation) compare(ctx context.Context, tx pgx.Tx, sourceID int64,
 }
 
 // countUnread counts the documents of which the archive does not know the winning
-// revision, be it as a row, a blocker or a reject, and the blockers of documents
-// that are not there.
+// revision, be it as a row, a blocker or a reject, or a losing one although the
+// document neither blocks nor was rejected, and the blockers of documents that are
+// not there.
 func (r *Reconciliation) countUnread(ctx context.Context, tx pgx.Tx, sourceID int64, day daydb.Day) error {
 	err := tx.QueryRow(ctx, `
 		with documents as (
 		  select id_hash, rev, deleted from pg_temp.couch_listing where kind = 0
+		), leaves as (
+		  select id_hash, rev from pg_temp.couch_listing where kind = 1
+		), archived as (
+		  select id_hash, convert_to(rev, 'UTF8') as rev from archived_leaves where source_id = @source
 		), blockers as (
 		  select distinct id_hash, convert_to(rev, 'UTF8') as rev from archive_blockers where source_id = @source
 		)
 		select
 		  (select count(*)
-		   from documents c
-		   where not exists (
-		     select from archived_docs a
-		     where a.source_id = @source and a.business_day = @day and a.id_hash = c.id_hash
-		       and convert_to(a.rev, 'UTF8') = c.rev and a.deleted = c.deleted)
-		     and not exists (select from blockers b where b.id_hash = c.id_hash and b.rev = c.rev)
+		   from (
+		     select c.id_hash, c.rev
+		     from documents c
+		     where not exists (
+		       select from archived_docs a
+		       where a.source_id = @source and a.business_day = @day and a.id_hash = c.id_hash
+		         and convert_to(a.rev, 'UTF8') = c.rev and a.deleted = c.deleted)
+		     union
+		     select c.id_hash, c.rev
+		     from documents c
+		     join leaves l on l.id_hash = c.id_hash
+		     where not exists (select from archived a where a.id_hash = l.id_hash and a.rev = l.rev)
+		   ) c
+		   where not exists (select from blockers b where b.id_hash = c.id_hash and b.rev = c.rev)
 		     and not exists (select from archive_rejects j where j.source_id = @source and j.id_hash = c.id_hash))
 		  + (select count(*)
 		     from blockers b

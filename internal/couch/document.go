@@ -76,8 +76,19 @@ type Revision struct {
 // Deleted reports whether the revision is a deletion.
 func (r Revision) Deleted() bool { return gjson.GetBytes(r.Body, "_deleted").Bool() }
 
+// Unanswered returns an ErrUnavailable for a revision that CouchDB did not give
+// although it may well have it: a shard was too slow. Within an answer that is a
+// success it is an error like any other, and no proof of absence.
+func (r Revision) Unanswered() error {
+	if r.Body != nil || strings.HasPrefix(r.Error, "not_found") {
+		return nil
+	}
+	return fmt.Errorf("%w: revision %q of %q: %s", ErrUnavailable, r.Rev, r.ID, r.Error)
+}
+
 // Revisions returns revisions with their bodies; an empty Rev in refs asks for
-// every leaf. With history each body holds _revisions and its attachments
+// every leaf. The answer is a success even when single revisions were not given:
+// see Unanswered. With history each body holds _revisions and its attachments
 // inline, ready to be inserted elsewhere under the same revision.
 func (c *Client) Revisions(ctx context.Context, db string, refs []Ref, history bool) ([]Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)

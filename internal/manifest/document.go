@@ -34,6 +34,9 @@ func (p *Publisher) read(ctx context.Context, core string) (document, error) {
 	var d document
 	designs, same := 0, 0
 	for _, r := range revisions {
+		if err := r.Unanswered(); err != nil {
+			return document{}, fmt.Errorf("read manifest of %s: %w", core, err)
+		}
 		if r.Body == nil || r.Deleted() {
 			continue
 		}

@@ -109,6 +109,9 @@ func (p *pass) conflicts(ctx context.Context, entries []entry) ([]entry, error) 
 	}
 	live := make(map[string]int)
 	for _, r := range revisions {
+		if err := r.Unanswered(); err != nil {
+			return nil, err
+		}
 		if r.Body != nil && !r.Deleted() {
 			live[r.ID]++
 		}

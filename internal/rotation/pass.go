@@ -275,6 +275,9 @@ func (p *pass) held(ctx context.Context, db string, entries []entry) (map[string
 		return nil, fmt.Errorf("look into %s: %w", db, err)
 	}
 	for _, r := range revisions {
+		if err := r.Unanswered(); err != nil {
+			return nil, fmt.Errorf("look into %s: %w", db, err)
+		}
 		if r.Body != nil {
 			held[r.ID] = true
 		}
