@@ -59,6 +59,9 @@ func jobs(pool *pgxpool.Pool, rotator *rotation.Rotator, drops *guard.Guard, arc
 			Description: "creates and switches day databases, warms core, writes the manifest, routes devices; companies with rollingDb",
 			Schedule:    "0 5 * * *",
 			PerZone:     true,
+			// A CouchDB that was away for a minute at five must not leave the tills in
+			// yesterday's database until tomorrow.
+			RepeatPartial: true,
 			Check: func(ctx context.Context, scope run.Scope, _ bool) error {
 				return rotator.CheckScope(ctx, scope)
 			},

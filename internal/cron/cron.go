@@ -48,6 +48,9 @@ type Job struct {
 	PerZone bool
 	// Destructive says that the job may drop a database.
 	Destructive bool
+	// RepeatPartial has a scheduled run that left something out repeated like one
+	// that failed as a whole: what it left out must not wait for the next night.
+	RepeatPartial bool
 	// MaxDuration ends a run that takes longer; zero is DefaultMaxDuration.
 	MaxDuration time.Duration
 	// Check refuses the scope of a manual run before it starts; nil takes all.

@@ -21,7 +21,7 @@ const (
 	// maxAttempts bounds the runs for one scheduled time, so that a job which
 	// brings its process down does not do so all day.
 	maxAttempts = 3
-	// retryAfter is the pause before a run that failed as a whole is repeated.
+	// retryAfter is the pause before a run that failed is repeated.
 	retryAfter = 10 * time.Minute
 	// utcZone is the zone of a job that is not per zone.
 	utcZone = "UTC"
@@ -154,7 +154,7 @@ func (r *Registry) due(ctx context.Context, db pg.Querier, job Job) (*dueTime, e
 		if at.IsZero() || late && !r.catchUp {
 			continue
 		}
-		again, open, err := isOpen(ctx, db, job.Name, e.zone, at)
+		again, open, err := isOpen(ctx, db, job, e.zone, at)
 		if err != nil {
 			return nil, err
 		}
@@ -190,8 +190,9 @@ func knownSince(ctx context.Context, db pg.Querier, job, zone string) (since, no
 
 // isOpen reports whether a scheduled time waits for a run, and whether that
 // would be another attempt. A run that was cut off has not served its time. One
-// that failed as a whole has its attempts bounded, and a pause before the next.
-func isOpen(ctx context.Context, db pg.Querier, job, zone string, at time.Time) (again, open bool, err error) {
+// that failed, as a whole or in part where that counts, has its attempts bounded,
+// and a pause before the next.
+func isOpen(ctx context.Context, db pg.Querier, job Job, zone string, at time.Time) (again, open bool, err error) {
 	var (
 		runs, attempts int
 		served         bool
@@ -201,16 +202,16 @@ func isOpen(ctx context.Context, db pg.Querier, job, zone string, at time.Time) 
 		select
 		  count(*),
 		  count(*) filter (where interrupted_by is distinct from 'stop'),
-		  coalesce(bool_or(state <> 'failed'), false),
+		  coalesce(bool_or(state <> 'failed' and (state <> 'partial' or not @repeat_partial)), false),
 		  coalesce(bool_or(interrupted_by is null and finished_at > now() - @pause::interval), false)
 		from cron_runs
 		where cron = @cron
 		  and zone = @zone
 		  and due_at = @due`,
-		pgx.NamedArgs{"cron": job, "zone": zone, "due": at, "pause": retryAfter}).
+		pgx.NamedArgs{"cron": job.Name, "zone": zone, "due": at, "pause": retryAfter, "repeat_partial": job.RepeatPartial}).
 		Scan(&runs, &attempts, &served, &resting)
 	if err != nil {
-		return false, false, fmt.Errorf("runs of %s due at %s: %w", job, at.UTC().Format(time.RFC3339), err)
+		return false, false, fmt.Errorf("runs of %s due at %s: %w", job.Name, at.UTC().Format(time.RFC3339), err)
 	}
 	return runs > 0, !served && !resting && attempts < maxAttempts, nil
 }
