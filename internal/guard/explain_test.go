@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -103,6 +104,24 @@ func TestExplainOfADropThatWasNotRecorded(t *testing.T) {
 	w.request(http.MethodDelete, d.Name, nil)
 	_, text := w.explained(w.guard(parts{}), d.Name)
 	if strings.Contains(text, "not dropped by rollingd") || !strings.Contains(text, "the drop that was committed has worked") {
+		t.Errorf("the explanation says:\n%s", text)
+	}
+}
+
+// TestExplainWhileCouchDBHangs: the ledger answers, and soon.
+func TestExplainWhileCouchDBHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.draining(3)
+	hangs := w.guard(parts{transport: &faultyTransport{decide: func(_ int64, req *http.Request) fault {
+		if deadline, ok := req.Context().Deadline(); !ok || time.Until(deadline) > presentWithin {
+			t.Errorf("the look may take until %v", deadline)
+			return fails
+		}
+		<-req.Context().Done()
+		return fails
+	}}})
+	if _, text := w.explained(hangs, d.Name); !strings.Contains(text, "does not answer") || !strings.Contains(text, "DRAINING") {
 		t.Errorf("the explanation says:\n%s", text)
 	}
 }

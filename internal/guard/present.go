@@ -5,15 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 )
 
+// presentWithin bounds the look: whoever asks why a database is still there, while
+// CouchDB hangs, is to be told all else that is known.
+const presentWithin = 5 * time.Second
+
 // present looks at the physical database now, and says what is not as the
 // ledger has it. Evaluations look at days that are over and at those alone; a
 // person who asks wants to know now.
 func (g *Guard) present(ctx context.Context, d daydb.DayDB) []string {
+	ctx, cancel := context.WithTimeout(ctx, presentWithin)
+	defer cancel()
 	info, err := g.Couch.Info(ctx, d.Name)
 	if errors.Is(err, couch.ErrNotFound) && d.State == daydb.Dropped {
 		return nil
