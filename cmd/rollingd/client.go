@@ -43,6 +43,8 @@ func reach(cmd *cobra.Command) *access {
 type client struct {
 	base  string
 	token string
+	// shown is base for messages: a URL that was meant for CouchDB has a password.
+	shown string
 }
 
 // connect does not connect yet; it finds out where and with what.
@@ -54,7 +56,8 @@ func (c *cli) connect(a *access) (*client, error) {
 	if base == "" {
 		base = standardURL
 	}
-	if u, err := url.Parse(base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, usagef("%s: want http://host:port", urlVariable)
 	}
 	token := c.getenv(tokenVariable)
@@ -68,7 +71,11 @@ func (c *cli) connect(a *access) (*client, error) {
 	if token = strings.TrimSpace(token); token == "" {
 		return nil, usagef("%s: want a token of the server's ROLLINGD_ADMIN_TOKENS; or name a file with --token-file", tokenVariable)
 	}
-	return &client{base: strings.TrimSuffix(base, "/") + "/admin", token: token}, nil
+	return &client{
+		base:  strings.TrimSuffix(base, "/") + "/admin",
+		token: token,
+		shown: strings.TrimSuffix(u.Redacted(), "/") + "/admin",
+	}, nil
 }
 
 // refusedError is an answer of the API that is a problem.
@@ -133,7 +140,7 @@ func (cl *client) send(ctx context.Context, method, target string, body any) ([]
 	if res.StatusCode >= http.StatusBadRequest {
 		var p api.Problem
 		if json.Unmarshal(answer, &p) != nil || p.Code == "" {
-			return nil, fmt.Errorf("%s answered %s, and not as rollingd does; is %s right?", cl.base, res.Status, urlVariable)
+			return nil, fmt.Errorf("%s answered %s, and not as rollingd does; is %s right?", cl.shown, res.Status, urlVariable)
 		}
 		return nil, &refusedError{problem: p}
 	}
@@ -145,7 +152,7 @@ func (cl *client) unreachable(err error) error {
 	if errors.As(err, &detail) {
 		err = detail.Err
 	}
-	return fmt.Errorf("cannot reach %s: %w; is the server running? %s or --url names another", cl.base, err, urlVariable)
+	return fmt.Errorf("cannot reach %s: %w; is the server running? %s or --url names another", cl.shown, err, urlVariable)
 }
 
 // decode reads an answer of the API.

@@ -20,7 +20,7 @@ func (s *stand) tillToken(ctx context.Context, url, token string) (string, error
 	if s.proxySecret == "" {
 		return "", nil
 	}
-	admin := &client{base: url + "/admin", token: token}
+	admin := &client{base: url + "/admin", shown: url + "/admin", token: token}
 	answer, err := admin.do(ctx, http.MethodPost, map[string]any{
 		"companyId":    devCompany,
 		"restaurantId": devRestaurant,
