@@ -137,6 +137,23 @@ func counters(all map[string]int64) string {
 	return strings.Join(parts, " ")
 }
 
+// about says of what part of the fleet a run was, and as of when.
+func about(r cron.Run) string {
+	var b strings.Builder
+	switch {
+	case r.Scope.RestaurantID != "":
+		b.WriteString(", only " + r.Scope.CompanyID + "/" + r.Scope.RestaurantID)
+	case r.Scope.CompanyID != "":
+		b.WriteString(", only " + r.Scope.CompanyID)
+	case r.Zone != nil:
+		b.WriteString(", " + *r.Zone)
+	}
+	if !r.Scope.BusinessDay.IsZero() {
+		b.WriteString(", as of " + r.Scope.BusinessDay.String())
+	}
+	return b.String()
+}
+
 // printRun prints a run that has ended.
 func (c *cli) printRun(r cron.Run) error {
 	var b strings.Builder
@@ -149,6 +166,7 @@ func (c *cli) printRun(r cron.Run) error {
 		took = " in " + r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond).String()
 	}
 	fmt.Fprintf(&b, "%s: run %d %s%s%s\n", r.Cron, r.ID, r.State, took, dry)
+	fmt.Fprintf(&b, "  started %s UTC by %s, %s%s\n", shortTime(r.StartedAt), r.Actor, r.Trigger, about(r))
 	names := slices.Sorted(maps.Keys(r.Counters))
 	width := 24
 	for _, name := range names {

@@ -17,7 +17,8 @@ func (c *cli) runsCommand() *cobra.Command {
 		Use:   "runs [ID]",
 		Short: "List the runs of the crons, or show one",
 		Long: `List the last runs of the crons, the latest first; or show one run with its counters, changes and
-failures.
+failures. A run is marked "dry" if it only said what it would change, and "part" if it was of one
+company or restaurant.
 
 Needs the role viewer. Times are in UTC.`,
 		Example: `  rollingd runs
@@ -51,7 +52,7 @@ Needs the role viewer. Times are in UTC.`,
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "ID\tCRON\tSTATE\tTRIGGER\tACTOR\tSTARTED\tCHANGES\tFAILURES")
 		for _, r := range list.Runs {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", r.ID, r.Cron, r.State, r.Trigger, r.Actor,
+			fmt.Fprintf(w, "%d\t%s\t%s%s\t%s\t%s\t%s\t%d\t%d\n", r.ID, r.Cron, r.State, narrowness(r), r.Trigger, r.Actor,
 				r.StartedAt.UTC().Format(time.DateTime), len(r.Changes), len(r.Failures))
 		}
 		return w.Flush()
