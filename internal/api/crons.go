@@ -142,7 +142,7 @@ func (a *API) listRuns(c echo.Context) error {
 	f := cron.Filter{Cron: q["cron"]}
 	if f.Cron != "" {
 		if _, err := a.Crons.Destructive(f.Cron); err != nil {
-			return invalid("unknown_cron", "cron", "there is no such cron; GET /admin/crons lists them")
+			return invalid("unknown_cron", "cron", "there is no such cron; `rollingd crons` lists them")
 		}
 	}
 	if f.Limit, err = limitOf(q["limit"], standardRuns, mostRuns); err != nil {

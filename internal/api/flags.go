@@ -109,7 +109,7 @@ func companyExists(ctx context.Context, db pg.Querier, company string) error {
 			status: http.StatusNotFound,
 			code:   "unknown_company",
 			field:  "companyId",
-			detail: fmt.Sprintf("no restaurant of company %q is registered; PUT /admin/restaurants/%s/:restaurantId registers one", company, company),
+			detail: fmt.Sprintf("no restaurant of company %q is registered; `rollingd restaurants put %s RESTAURANT` registers one", company, company),
 		}
 	}
 	return nil

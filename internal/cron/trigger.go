@@ -190,6 +190,9 @@ func (r *Registry) beginManual(ctx context.Context, lease fence.Lease, job Job, 
 		}
 		return insertRun(ctx, tx, lease, job, &row)
 	})
+	if paused := (*PausedError)(nil); errors.As(err, &paused) {
+		err = paused // All that there is to say.
+	}
 	row.Counters, row.Changes, row.Failures = map[string]int64{}, []run.Change{}, []run.Failure{}
 	return row, err
 }
