@@ -25,7 +25,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, []string{"cron"}),
 		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rollingd_cron_last_success_timestamp_seconds",
-			Help: "When a run last ended without any failure, in any replica; 0 for never.",
+			Help: "When a run last ended without any failure, in any replica, in the time zone where that was the longest ago.",
 		}, []string{"cron"}),
 	}
 	if registerer != nil {

@@ -124,16 +124,31 @@ func (a *alarm) ring() {
 }
 
 // tellLastSuccess sets the gauge from what is on record, so that it is right in
-// a replica that runs nothing, and after a restart.
+// a replica that runs nothing, and after a restart. It is that of the zone whose
+// last success is the oldest, or else of a new one since it is known: a zone that
+// fails every night must not hide behind one that does not.
 func (r *Registry) tellLastSuccess(ctx context.Context, job Job) error {
+	entries, err := r.entries(ctx, r.pool, job)
+	if err != nil {
+		return err
+	}
+	zones := make([]string, len(entries))
+	for i, e := range entries {
+		zones[i] = e.zone
+	}
 	var at float64
-	err := r.pool.QueryRow(ctx, `
-		select coalesce(extract(epoch from max(finished_at)), 0)::float8
-		from cron_runs
-		where cron = $1
-		  and state = 'succeeded'
-		  and not dry_run
-		  and scope = '{}'`, job.Name).Scan(&at)
+	err = r.pool.QueryRow(ctx, `
+		select coalesce(extract(epoch from min(coalesce(succeeded.at, known.since))), 0)::float8
+		from unnest($2::text[]) used (zone)
+		left join cron_starts known on known.cron = $1 and known.zone = used.zone
+		left join lateral (
+		  select max(finished_at) as at
+		  from cron_runs
+		  where cron = $1
+		    and (zone = used.zone or zone is null)
+		    and state = 'succeeded'
+		    and not dry_run
+		    and scope = '{}') succeeded on true`, job.Name, zones).Scan(&at)
 	if err != nil {
 		return fmt.Errorf("last success: %w", err)
 	}
