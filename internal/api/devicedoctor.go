@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rollingd/rollingd/contracts"
 	"github.com/rollingd/rollingd/internal/couch"
 	"github.com/rollingd/rollingd/internal/daydb"
 	"github.com/rollingd/rollingd/internal/device"
@@ -64,7 +65,10 @@ func (a *API) missingProxySettings(ctx context.Context) (missing []string, open 
 }
 
 // checkLegacyRoles looks for legacy databases that do not admit the tills of
-// their restaurants: who secured them knew nothing of the proxy.
+// their restaurants: who secured them knew nothing of the proxy. And for those
+// that somebody has named and that are not there: nothing tells a typing error from
+// a restaurant that began without one, and its tills are routed to an empty
+// catalogue.
 func (a *API) checkLegacyRoles(ctx context.Context) check {
 	const name = "legacy databases"
 	all, err := daydb.Restaurants(ctx, a.Pool)
@@ -77,10 +81,13 @@ func (a *API) checkLegacyRoles(ctx context.Context) check {
 			roles[r.LegacyDB] = append(roles[r.LegacyDB], r.Role())
 		}
 	}
-	var closed []string
+	var closed, absent []string
 	for db, needed := range roles {
 		security, err := a.Couch.Security(ctx, db)
 		if errors.Is(err, couch.ErrNotFound) {
+			if db != contracts.LegacyName(a.Env) { // The default, of a fleet that may have none.
+				absent = append(absent, db)
+			}
 			continue
 		}
 		if err != nil {
@@ -94,6 +101,11 @@ func (a *API) checkLegacyRoles(ctx context.Context) check {
 		slices.Sort(closed)
 		return warn(name, fmt.Sprintf("add the role %s to members.roles in their _security", device.LegacyRole),
 			"do not admit tills that come through the proxy: %s", some(closed, ""))
+	}
+	if len(absent) > 0 {
+		slices.Sort(absent)
+		return warn(name, "if they are typing errors, `rollingd restaurants put --legacy-db` corrects them",
+			"are not in CouchDB, so their restaurants begin with an empty catalogue: %s", some(absent, ""))
 	}
 	return ok(name, "admit the tills of their restaurants")
 }
