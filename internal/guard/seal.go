@@ -214,9 +214,10 @@ func (w work) unseal(ctx context.Context, d daydb.DayDB) (daydb.DayDB, error) {
 }
 
 // reopen takes a day back to DRAINING because a late write brought open
-// documents or conflicts, or a device says that it has not delivered all. The move is committed first: from then on nothing can
-// drop the day. A crash before the seal is lifted leaves a DRAINING day with a
-// seal, which the next evaluation lifts.
+// documents or conflicts, or because something that belongs into it is still
+// elsewhere. The move is committed first: from then on nothing can drop the day. A
+// crash before the seal is lifted leaves a DRAINING day with a seal, which the next
+// evaluation lifts.
 func (w work) reopen(ctx context.Context, d daydb.DayDB, e Evaluation) error {
 	evidence := e.moveEvidence()
 	evidence["reasons"] = e.Lock1.Reasons
