@@ -133,6 +133,10 @@ func (c *cli) putRestaurantCommand() *cobra.Command {
 		Long: `Register a restaurant, or change what is named of one that is registered. Ids are 1 to 64 of the
 characters a-z, 0-9 and -.
 
+Where rollingDb is on already, a restaurant that is new, or has another zone now, waits for the
+next rotation, at 05:00 in its zone. To have its databases at once, trigger that for it:
+rollingd run rolling-db-rotate --company COMPANY --restaurant RESTAURANT
+
 Needs the role operator.`,
 		Example: `  rollingd restaurants put acme centro
   rollingd restaurants put acme rapanui --timezone Pacific/Easter --legacy-db tables-prod
