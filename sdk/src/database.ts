@@ -9,7 +9,7 @@ import type { LateReport } from './late.js';
 import { Manifest } from './manifest.js';
 import { Mounts } from './mounts.js';
 import type { Refusal, RetryDelay } from './mount.js';
-import type { Doc, PouchConstructor, Written } from './pouch.js';
+import type { Doc, PouchConstructor, Writable, Written } from './pouch.js';
 import { Remotes, type TokenSupplier } from './remote.js';
 import { Reporter, type Report } from './report.js';
 import { businessDayOf } from './routing.js';
@@ -157,7 +157,8 @@ export class Database {
    * Writes a document to the database that holds it, a new one to where its type
    * belongs. Rejects with PouchDB's 409 unless `_rev` is that of a leaf.
    */
-  put(doc: Doc): Promise<Written> {
+  put<T extends Writable>(written: T): Promise<Written> {
+    const doc = written as Writable as Doc;
     return this.#inTurn(async () => {
       const holder = await this.#mounts.lookUp(doc._id);
       return (holder?.mount ?? this.#mounts.home(doc['type'])).local.put(doc);
@@ -165,7 +166,7 @@ export class Database {
   }
 
   /** Deletes a document as it was read; its type stays, so that it can be archived. */
-  remove({ _id, _rev, type }: Doc): Promise<Written> {
+  remove<T extends Writable & { type?: unknown }>({ _id, _rev, type }: T): Promise<Written> {
     return this.put({ _id, ...(_rev && { _rev }), ...(type !== undefined && { type }), _deleted: true });
   }
 

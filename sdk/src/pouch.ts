@@ -1,10 +1,14 @@
 // What is used of PouchDB 9. The app hands in its own PouchDB, with the adapter
 // and the plugins of its platform.
 
-export interface Doc {
+/** What every document to be written has, also one of a type of the app's own. */
+export interface Writable {
   _id: string;
   _rev?: string;
   _deleted?: boolean;
+}
+
+export interface Doc extends Writable {
   [field: string]: unknown;
 }
 
@@ -48,9 +52,13 @@ export interface Pouch {
   find?(request: object): Promise<{ docs: Doc[] }>;
 }
 
+/**
+ * The app's PouchDB. Its instances are taken for Pouch, which not all types that
+ * PouchDB is published with agree to.
+ */
 export interface PouchConstructor {
-  new (name: string, options?: object): Pouch;
-  fetch(url: string, options?: RequestInit): Promise<Response>;
+  new (name: string, options?: any): any;
+  fetch(url: string, options?: any): Promise<Response>;
 }
 
 /** The status of an error of PouchDB, or undefined for one of the network. */
