@@ -146,11 +146,11 @@ export class Database {
 
   /** Needs the plugin pouchdb-find. Indexes are the app's to make. */
   async find(request: FindRequest): Promise<Doc[]> {
-    const answers = await this.#mounts.askAll(async (local) => {
+    const answers = await this.#mounts.askAll(async (local, all) => {
       if (local.find === undefined) throw new Error('find needs the plugin pouchdb-find');
-      return local.find(partOf(request));
+      return (await local.find(partOf(request, all))).docs;
     });
-    return merge(answers.map(({ docs }) => docs), request);
+    return merge(answers, request);
   }
 
   /**

@@ -10,12 +10,12 @@ export interface FindRequest {
   limit?: number;
 }
 
-/** The request for each database: enough of every one, with what merging needs. */
-export function partOf({ fields: _fields, skip = 0, limit, ...request }: FindRequest): object {
-  return limit === undefined ? request : { ...request, limit: skip + limit };
+/** The request for each database: `all`, or enough of every one, with what merging needs. */
+export function partOf({ fields: _fields, skip = 0, limit, ...request }: FindRequest, all: boolean): object {
+  return all || limit === undefined ? request : { ...request, limit: skip + limit };
 }
 
-/** Merges answers, the first database's word on an id counting. */
+/** Merges answers. Those of two databases hold an id twice only while it is carried. */
 export function merge(answers: Doc[][], { fields, sort = [], skip = 0, limit }: FindRequest): Doc[] {
   const byId = new Map<string, Doc>();
   for (const doc of answers.flat()) if (!byId.has(doc._id)) byId.set(doc._id, doc);

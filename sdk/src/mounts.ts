@@ -4,6 +4,7 @@ import { unacknowledged } from './acknowledged.js';
 import type { Cache, Holdings } from './cache.js';
 import { CORE_SUFFIX, LEGACY_SUFFIX } from './contracts/day-db-naming.js';
 import { DAY_MANIFEST_ID } from './contracts/day-manifest.js';
+import { isDynamic } from './contracts/doc-types.js';
 import type { Events } from './database.js';
 import type { Emitter } from './emitter.js';
 import { carry, type LateReport } from './late.js';
@@ -89,10 +90,20 @@ export class Mounts {
     return released ? this.lookUp(id, options) : null;
   }
 
-  /** Asks every database at once. */
-  askAll<T>(ask: (local: Pouch) => Promise<T>): Promise<T[]> {
+  /**
+   * Asks every database at once, `all` without a limit. Documents that one in front
+   * holds are left out: its word counts, also when it does not match any more.
+   */
+  askAll(ask: (local: Pouch, all: boolean) => Promise<Doc[]>): Promise<Doc[][]> {
     const open = this.all().filter((mount) => !mount.closed);
-    return Promise.all(open.map((mount) => mount.read(ask)));
+    return Promise.all(open.map(async (mount, place) => {
+      const before = open.slice(0, place);
+      const found = await mount.read((local) => ask(local, false));
+      const left = await withoutHeld(found, before);
+      if (left.length === found.length || mount.closed) return left;
+      // The limit may have cut off others in favour of those.
+      return withoutHeld(await mount.read((local) => ask(local, true)), before);
+    }));
   }
 
   /** Mounts what the flags and the manifest ask for, and lets go of the rest. */
@@ -237,4 +248,19 @@ export class Mounts {
     this.whenMoved();
     this.#parts.events.emit('late', report);
   }
+}
+
+/** The documents of which these databases hold none, deleted ones included. */
+async function withoutHeld(docs: Doc[], mounts: Mount[]): Promise<Doc[]> {
+  let left = docs;
+  for (const mount of mounts) {
+    // A catalogue is large, and nothing of it is in a day.
+    const inDay = businessDayOf(mount.suffix) !== null;
+    const keys = left.filter(({ type }) => !inDay || isDynamic(type)).map(({ _id }) => _id);
+    if (keys.length === 0 || mount.closed) continue;
+    const { rows } = await mount.read((local) => local.allDocs({ keys }));
+    const held = new Set(rows.filter(({ error }) => error === undefined).map(({ key }) => key));
+    left = left.filter(({ _id }) => !held.has(_id));
+  }
+  return left;
 }

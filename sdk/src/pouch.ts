@@ -39,6 +39,7 @@ export interface Pouch {
   info(): Promise<{ db_name: string; update_seq: number | string }>;
   get(id: string, options?: object): Promise<Doc>;
   put(doc: Doc): Promise<Written>;
+  allDocs(options: { keys: string[] }): Promise<{ rows: { key: string; error?: string }[] }>;
   bulkDocs(docs: { docs: Doc[]; new_edits: boolean }): Promise<unknown>;
   changes(options: object): Running & PromiseLike<{ results: Change[]; last_seq: number | string }>;
   revsDiff(revs: Record<string, string[]>): Promise<Record<string, { missing?: string[] }>>;

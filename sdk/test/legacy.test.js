@@ -87,3 +87,30 @@ test('switched off, everything goes to the single database again', async (t) => 
   assert.deepEqual([carried.status, carried.rollingdFrom], ['open', DAY]);
   await eventually(async () => (await till.unsynced()).length === 0);
 });
+
+/** A till of a company that was switched: this order is in its legacy copy, and in the day to which the server carried it. */
+async function switchedWith(t, ...orders) {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: off } });
+  for (const order of orders) await till.put(order);
+  await eventually(async () => (await till.unsynced()).length === 0);
+  for (const { _id } of orders) {
+    const { body } = await r.admin('GET', `legacy/${_id}?revs=true`);
+    await r.admin('POST', `daily_${DAY}/_bulk_docs`, { docs: [body], new_edits: false });
+  }
+  const fetched = Promise.all(orders.map(({ _id }) => next(till, 'change', ({ id, suffix }) => id === _id && suffix === `daily_${DAY}`)));
+  await till.accept({ flags: on, manifest: manifestOf(1, DAY) });
+  await fetched;
+  return till;
+}
+
+test('an order that was carried is found as it is in the day', async (t) => {
+  const open = (id) => ({ _id: id, type: 'order', status: 'open' });
+  const till = await switchedWith(t, open('o1'), open('o2'), open('o3'), open('o4'));
+  await till.put({ ...(await till.get('o1')), status: 'closed' });
+  await till.remove(await till.get('o2'));
+  const ids = async (request) => (await till.find({ selector: { type: 'order', status: 'open' }, ...request })).map(({ _id }) => _id);
+  assert.deepEqual(await ids(), ['o3', 'o4']);
+  assert.deepEqual(await ids({ limit: 2 }), ['o3', 'o4']);
+  assert.deepEqual(await ids({ limit: 1, skip: 1 }), ['o4']);
+});
