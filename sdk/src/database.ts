@@ -31,6 +31,12 @@ export interface Options {
   prefix?: string;
   /** Options of local databases, such as `{ adapter: 'idb' }`. */
   local?: object;
+  /**
+   * Indexes that each database gets, such as `{ index: { fields: ['total'] } }`: what
+   * createIndex of pouchdb-find takes. Without one for its fields a `find` reads every
+   * document, and one that sorts is refused.
+   */
+  indexes?: object[];
   /** By default from half a second up to 30 seconds, scattered. */
   retryDelay?: RetryDelay;
   /**
@@ -105,6 +111,7 @@ export class Database {
     const delay: RetryDelay = options.retryDelay ?? ((n) => Math.min(30_000, 250 * 2 ** n) * (0.5 + Math.random() / 2));
     const mounts = new Mounts({
       openLocal: open,
+      indexes: options.indexes ?? [],
       remotes,
       delay,
       cache,
@@ -144,7 +151,7 @@ export class Database {
     return (await this.#mounts.lookUp(id, options))?.doc ?? null;
   }
 
-  /** Needs the plugin pouchdb-find. Indexes are the app's to make. */
+  /** Needs the plugin pouchdb-find, and for `sort` one of the `indexes` of the options. */
   async find(request: FindRequest): Promise<Doc[]> {
     const answers = await this.#mounts.askAll(async (local, all) => {
       if (local.find === undefined) throw new Error('find needs the plugin pouchdb-find');

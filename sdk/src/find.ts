@@ -22,14 +22,32 @@ export function merge(answers: Doc[][], { fields, sort = [], skip = 0, limit }: 
   const docs = [...byId.values()];
   if (sort.length > 0) docs.sort((a, b) => compare(a, b, sort));
   const page = docs.slice(skip, limit === undefined ? undefined : skip + limit);
-  if (fields === undefined) return page;
-  return page.map((doc) => Object.fromEntries(fields.map((name) => [name, doc[name]])) as Doc);
+  return fields === undefined ? page : page.map((doc) => pick(doc, fields));
+}
+
+/** A field's name may be a path, such as `table.number`. */
+function pick(doc: Doc, fields: string[]): Doc {
+  const picked: Record<string, unknown> = {};
+  for (const field of fields) {
+    const value = valueAt(doc, field);
+    if (value === undefined) continue;
+    const path = field.split('.');
+    const last = path.pop() as string;
+    let into = picked;
+    for (const name of path) into = (into[name] ??= {}) as Record<string, unknown>;
+    into[last] = value;
+  }
+  return picked as unknown as Doc;
+}
+
+function valueAt(doc: Doc, field: string): unknown {
+  return field.split('.').reduce<any>((value, name) => value?.[name], doc);
 }
 
 function compare(a: Doc, b: Doc, sort: NonNullable<FindRequest['sort']>): number {
   for (const part of sort) {
     const [[field, direction]] = typeof part === 'string' ? [[part, 'asc']] : (Object.entries(part) as [[string, string]]);
-    const order = compareValues(a[field as string], b[field as string]);
+    const order = compareValues(valueAt(a, field as string), valueAt(b, field as string));
     if (order !== 0) return direction === 'desc' ? -order : order;
   }
   return 0;

@@ -16,6 +16,7 @@ import { businessDayOf, home, plan, wanted, type Plan } from './routing.js';
 
 interface Parts {
   openLocal: (suffix: string) => Pouch;
+  indexes: object[];
   remotes: Remotes;
   delay: RetryDelay;
   cache: Cache;
@@ -191,11 +192,16 @@ export class Mounts {
   async #mount(suffix: string): Promise<Mount> {
     const mounted = this.#mounts.get(suffix);
     if (mounted !== undefined) return mounted;
-    const { delay, events, holdings, openLocal, remotes } = this.#parts;
+    const { delay, events, holdings, indexes, openLocal, remotes } = this.#parts;
     await holdings.add(suffix);
+    const local = openLocal(suffix);
+    for (const index of indexes) {
+      if (local.createIndex === undefined) throw new Error('indexes need the plugin pouchdb-find');
+      await local.createIndex(index);
+    }
     const businessDay = businessDayOf(suffix);
     const openRemote = (signal: AbortSignal) => remotes.open(suffix, signal);
-    const mount = await Mount.open(suffix, openLocal(suffix), openRemote, delay, {
+    const mount = await Mount.open(suffix, local, openRemote, delay, {
       change: ({ id, deleted = false, doc }) => {
         if (suffix === CORE_SUFFIX && id === DAY_MANIFEST_ID) this.whenManifest(doc);
         events.emit('change', { suffix, businessDay, id, deleted, doc: doc as Doc });

@@ -51,6 +51,7 @@ export interface Pouch {
   destroy(): Promise<unknown>;
   /** Of the plugin pouchdb-find, if the app has installed it. */
   find?(request: object): Promise<{ docs: Doc[] }>;
+  createIndex?(index: object): Promise<unknown>;
 }
 
 /**

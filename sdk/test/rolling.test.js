@@ -62,6 +62,27 @@ test('find merges what is mounted', async (t) => {
   assert.equal((await till.find({ selector: { type: 'order' }, skip: 1, limit: 1 })).length, 1);
 });
 
+test('find sorts by an index that every database has, by paths too', async (t) => {
+  const r = await Restaurant.open(t, store, '20261129');
+  const indexes = [{ index: { fields: ['table.number'] } }];
+  const till = await r.device(t, { session: { flags: on }, indexes });
+  await eventually(() => till.currentBusinessDay === '20261129');
+  const place = (id, number) => till.put({ _id: id, type: 'order', table: { number, name: 'x' } });
+  await place('a', 3);
+  await place('b', 1);
+  const rotated = next(till, 'rotate');
+  await r.rotate('20261129', '20261130');
+  await rotated;
+  await place('c', 2);
+  const request = { selector: { 'table.number': { $gt: 0 } }, sort: ['table.number'], fields: ['_id', 'table.number', 'none'] };
+  assert.deepEqual(await till.find(request), [
+    { _id: 'b', table: { number: 1 } },
+    { _id: 'c', table: { number: 2 } },
+    { _id: 'a', table: { number: 3 } },
+  ]);
+  await eventually(async () => (await till.unsynced()).length === 0);
+});
+
 test('a day that left the manifest leaves the device once the server has all of it', async (t) => {
   const r = await Restaurant.open(t, store, '20261128');
   const till = await r.device(t, { session: { flags: on } });
