@@ -42,9 +42,10 @@ database.on('late', ({ documents, suffix, into }) => console.log(`-- ${documents
 database.on('error', (error) => console.error(error));
 
 const ended = new AbortController();
-const socket = io(url, { auth: { token }, transports: ['websocket'] });
+const socket = io(url, { transports: ['websocket'] });
 const unfollow = follow(socket, database);
 socket.on('connect', () => console.log('-- connected'));
+socket.on('connect_error', ({ data }) => data && console.log(`-- the token is refused: ${data.code}; rollingd dev prints another one at each start`));
 socket.on('disconnect', () => ended.signal.aborted || console.log('-- offline, still selling'));
 
 process.once('SIGINT', () => ended.abort());

@@ -69,6 +69,8 @@ export interface Unsynced {
 }
 
 export class Database {
+  readonly retryDelay: RetryDelay;
+  readonly #remotes: Remotes;
   readonly #cache: Cache;
   readonly #flags: Flags;
   readonly #manifest: Manifest;
@@ -87,6 +89,8 @@ export class Database {
     events: Emitter<Events>,
     reporting: { remotes: Remotes; delay: RetryDelay; patience: number },
   ) {
+    this.retryDelay = reporting.delay;
+    this.#remotes = reporting.remotes;
     this.#cache = cache;
     this.#flags = flags;
     this.#manifest = manifest;
@@ -134,6 +138,11 @@ export class Database {
   /** YYYYMMDD of the day that new documents go to; null without one. */
   get currentBusinessDay(): string | null {
     return this.rolling ? (this.#manifest.current?.currentBusinessDay ?? null) : null;
+  }
+
+  /** The device's token; a fresh one if that is what the server has refused. */
+  token(refused: string | null = null): Promise<string> {
+    return this.#remotes.token(refused);
   }
 
   /** Subscribes to an event; returns the function that ends it. */

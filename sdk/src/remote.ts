@@ -44,6 +44,11 @@ export class Remotes {
     return remote;
   }
 
+  /** The token that requests carry; if it is the one that was refused, a fresh one. */
+  async token(refused: string | null): Promise<string> {
+    return this.#token !== null && this.#token !== refused ? this.#token : this.#ask(this.#token);
+  }
+
   /** Sends JSON to a path of the server, as the device. */
   put(path: string, body: object, signal: AbortSignal): Promise<Response> {
     const headers = new Headers({ 'content-type': 'application/json' });
@@ -51,10 +56,10 @@ export class Remotes {
   }
 
   async #fetch(url: string, options: RequestInit): Promise<Response> {
-    const token = this.#token ?? (await this.#ask(null));
+    const token = await this.token(null);
     const answer = await this.#send(url, options, token);
     if (answer.status !== 401) return answer;
-    const fresh = this.#token !== null && this.#token !== token ? this.#token : await this.#ask(token);
+    const fresh = await this.token(token);
     if (fresh === token) return answer;
     await answer.text(); // An answer that nobody reads keeps its connection.
     return this.#send(url, options, fresh);

@@ -24,7 +24,7 @@ async function openTill(t, server, name) {
     local: { adapter: 'memory' },
     retryDelay: (attempt) => Math.min(2000, 50 * 2 ** attempt),
   });
-  const socket = io(server.url, { auth: { token }, transports: ['websocket'] });
+  const socket = io(server.url, { transports: ['websocket'] });
   const unfollow = follow(socket, database);
   t.after(async () => {
     unfollow();
