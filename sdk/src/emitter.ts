@@ -9,9 +9,19 @@ export class Emitter<Events> {
     return () => listeners.delete(listener);
   }
 
+  /**
+   * A listener that throws stops nobody else: its error goes where those that nobody
+   * has caught go. Replications and feeds end when it goes through them.
+   */
   emit<E extends keyof Events>(event: E, value: Events[E]): void {
     for (const listener of this.#listeners.get(event) ?? []) {
-      (listener as (value: Events[E]) => void)(value);
+      try {
+        (listener as (value: Events[E]) => void)(value);
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
     }
   }
 }

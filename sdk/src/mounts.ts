@@ -39,6 +39,7 @@ export class Mounts {
   readonly #parts: Parts;
   readonly #mounts = new Map<string, Mount>();
   #rolling = false;
+  #closed = false;
   #plan: Plan = plan(false, null);
 
   /** Core's feed has brought a manifest. */
@@ -74,6 +75,7 @@ export class Mounts {
    * case `doc` is null. Null if none does.
    */
   async lookUp(id: string, options: object = {}): Promise<{ mount: Mount; doc: Doc | null } | null> {
+    this.#checkOpen();
     let released = false;
     for (const mount of this.all()) {
       if (mount.closed) {
@@ -95,7 +97,8 @@ export class Mounts {
    * Asks every database at once, `all` without a limit. Documents that one in front
    * holds are left out: its word counts, also when it does not match any more.
    */
-  askAll(ask: (local: Pouch, all: boolean) => Promise<Doc[]>): Promise<Doc[][]> {
+  async askAll(ask: (local: Pouch, all: boolean) => Promise<Doc[]>): Promise<Doc[][]> {
+    this.#checkOpen();
     const open = this.all().filter((mount) => !mount.closed);
     return Promise.all(open.map(async (mount, place) => {
       const before = open.slice(0, place);
@@ -185,8 +188,13 @@ export class Mounts {
   }
 
   async close(): Promise<void> {
+    this.#closed = true;
     await Promise.all([...this.#mounts.values()].map((mount) => mount.close()));
     this.#mounts.clear();
+  }
+
+  #checkOpen(): void {
+    if (this.#closed) throw new Error('the database is closed');
   }
 
   async #mount(suffix: string): Promise<Mount> {

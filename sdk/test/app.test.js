@@ -1,0 +1,72 @@
+// What an app does wrong must not end what delivers its documents.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { eventually, next, on, Restaurant } from './restaurant.js';
+import { startStore } from './store.js';
+
+let store;
+before(async () => (store = await startStore()));
+after(() => store.stop());
+
+const DAY = '20261130';
+
+/** Collects what nobody has caught instead of failing the test. */
+function uncaught(t) {
+  const errors = [];
+  const others = process.listeners('uncaughtException');
+  process.removeAllListeners('uncaughtException');
+  process.on('uncaughtException', (error) => errors.push(error.message));
+  t.after(() => {
+    process.removeAllListeners('uncaughtException');
+    for (const other of others) process.on('uncaughtException', other);
+  });
+  return errors;
+}
+
+test('listeners that throw stop neither feeds nor replications', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  const errors = uncaught(t);
+  for (const event of ['change', 'refused', 'rotate', 'late']) {
+    till.on(event, () => {
+      throw new Error(event);
+    });
+  }
+  r.refuses = (suffix) => (suffix === `daily_${DAY}` ? 'restaurant_unknown' : null);
+  await r.disconnect();
+  await r.connect();
+  const refused = next(till, 'refused');
+  const changes = ['o1', 'o2'].map((id) => next(till, 'change', (change) => change.id === id));
+  await till.put({ _id: 'o1', type: 'order', status: 'closed' });
+  await refused;
+  r.refuses = () => null;
+  await till.put({ _id: 'o2', type: 'order', status: 'closed' });
+  await Promise.all(changes);
+  await eventually(async () => (await r.read(`daily_${DAY}`, 'o1')) && r.read(`daily_${DAY}`, 'o2'));
+  const rotated = next(till, 'rotate');
+  await r.rotate(DAY, '20261201');
+  await rotated;
+  await eventually(() => errors.includes('change') && errors.includes('refused') && errors.includes('rotate'));
+});
+
+test('a closed database answers nothing', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  await till.put({ _id: 'o1', type: 'order' });
+  const closing = till.close();
+  const closed = /the database is closed/;
+  const asks = [() => till.get('o1'), () => till.get('none'), () => till.find({ selector: { type: 'order' } })];
+  // Whatever is asked meanwhile is answered, or refused for that reason.
+  const meanwhile = [];
+  let done = false;
+  closing.then(() => (done = true));
+  while (!done) {
+    for (const ask of asks) meanwhile.push(ask().catch((error) => assert.match(error.message, closed)));
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await Promise.all(meanwhile);
+  for (const ask of asks) await assert.rejects(ask(), closed);
+  await assert.rejects(till.put({ _id: 'o2', type: 'order' }), closed);
+});
