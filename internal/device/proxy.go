@@ -211,6 +211,8 @@ func (p *Proxy) authenticate(r *http.Request) (Grant, *refusal) {
 	}
 	grant, err := p.Tokens.Verify(r.Context(), strings.TrimSpace(raw), p.View.Now())
 	switch {
+	case errors.Is(err, ErrNoKeys):
+		return Grant{}, later(refusedNotReady, err.Error())
 	case errors.Is(err, ErrTokenExpired):
 		return Grant{}, unauthorized(refusedExpired, err.Error())
 	case err != nil:

@@ -10,8 +10,8 @@ import (
 var ErrTokenRevoked = errors.New("the device token was revoked")
 
 // Authenticate returns what a token says outside of a request: ErrToken,
-// ErrTokenExpired, ErrTokenRevoked or ErrNotLoaded. The restaurant need not be
-// registered.
+// ErrTokenExpired, ErrTokenRevoked, ErrNoKeys or ErrNotLoaded. The restaurant need
+// not be registered.
 func (p *Proxy) Authenticate(ctx context.Context, raw string) (Grant, error) {
 	g, err := p.Tokens.Verify(ctx, raw, p.View.Now())
 	if err != nil {

@@ -25,6 +25,9 @@ var (
 	ErrToken = errors.New("the device token is not valid")
 	// ErrTokenExpired: the token was good once.
 	ErrTokenExpired = errors.New("the device token has expired")
+	// ErrNoKeys: the published keys could not be fetched yet, so that nobody can say
+	// whether the token is good.
+	ErrNoKeys = errors.New("the keys for device tokens are not there yet")
 	// ErrNoIssuer: tokens are verified by published keys, and issued elsewhere.
 	ErrNoIssuer = errors.New("this server issues no device tokens")
 )
@@ -148,13 +151,18 @@ type claims struct {
 	IssuedAtSeconds *float64 `json:"iat"`
 }
 
-// Verify checks a token at a time of Postgres' clock: ErrToken or ErrTokenExpired.
+// Verify checks a token at a time of Postgres' clock: ErrToken, ErrTokenExpired or
+// ErrNoKeys.
 func (t *Tokens) Verify(ctx context.Context, raw string, now time.Time) (Grant, error) {
 	if len(raw) > maxTokenLength {
 		return Grant{}, fmt.Errorf("%w: it is too long", ErrToken)
 	}
 	var c claims
-	if _, err := t.parser.ParseWithClaims(raw, &c, t.key(ctx)); err != nil {
+	_, err := t.parser.ParseWithClaims(raw, &c, t.key(ctx))
+	if errors.Is(err, ErrNoKeys) {
+		return Grant{}, ErrNoKeys
+	}
+	if err != nil {
 		return Grant{}, fmt.Errorf("%w: %s", ErrToken, complaint(err))
 	}
 	switch {
@@ -183,7 +191,14 @@ func (t *Tokens) key(ctx context.Context) jwt.Keyfunc {
 		if token.Method == jwt.SigningMethodHS256 {
 			return t.secret, nil
 		}
-		return t.jwks.KeyfuncCtx(ctx)(token)
+		key, err := t.jwks.KeyfuncCtx(ctx)(token)
+		if err == nil {
+			return key, nil
+		}
+		if known, readErr := t.jwks.Storage().KeyReadAll(ctx); readErr == nil && len(known) == 0 {
+			return nil, ErrNoKeys
+		}
+		return nil, err
 	}
 }
 
