@@ -117,6 +117,10 @@ func (v *View) LoadAll(ctx context.Context, db pg.Querier) error {
 
 // load reads again what notifications have named.
 func (v *View) load(ctx context.Context, db pg.Querier, named []daydb.Restaurant) error {
+	// There may be no quiet time for long.
+	if err := v.readClock(ctx, db); err != nil {
+		return err
+	}
 	read, err := readRestaurants(ctx, db, named)
 	if err != nil {
 		return err
