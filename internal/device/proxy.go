@@ -141,6 +141,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	recorded := &recorder{ResponseWriter: w}
 	kind := "none"
 	defer func() { p.metrics.answered(kind, recorded.status) }()
+	if r.ContentLength != 0 {
+		// It ends the read of a body that trickles, which the end of a context does
+		// not: also of one that is refused, for which the HTTP server waits before it
+		// answers. It comes after the limit, or the device would be cut off without an
+		// answer.
+		start := time.Now()
+		_ = http.NewResponseController(w).SetReadDeadline(start.Add(p.WriteLimit + answerTime))
+	}
 	if p.answerCORS(recorded, r) {
 		return
 	}
@@ -229,12 +237,6 @@ func (p *Proxy) forward(w *recorder, r *http.Request, pass passage) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), passageKey{}, pass))
 	defer cancel(nil)
 	control := http.NewResponseController(w)
-	if r.ContentLength != 0 {
-		// It ends the read of a body that trickles; the end of ctx does not. It
-		// comes later, or the device would be cut off without an answer.
-		start := time.Now()
-		_ = control.SetReadDeadline(start.Add(limit + answerTime))
-	}
 	if !pass.route.writes {
 		limit = pass.grant.ExpiresAt.Sub(p.View.Now())
 		r.Body = &body{ReadCloser: r.Body, ended: func() { _ = control.SetReadDeadline(time.Time{}) }}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -55,8 +54,6 @@ func (p *Proxy) takeReport(w *recorder, r *http.Request) {
 		return
 	}
 	defer done()
-	start := time.Now()
-	_ = http.NewResponseController(w).SetReadDeadline(start.Add(p.WriteLimit))
 	said, refused := readReport(w, r)
 	if refused != nil {
 		p.refuse(w, r, refused)

@@ -1,0 +1,38 @@
+package device
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestBodiesThatNeverComeEnd has clients, known or not, that announce a body and
+// send none: the HTTP server waits for it before it sends any answer.
+func TestBodiesThatNeverComeEnd(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, shopOptions{limit: 200 * time.Millisecond})
+	good := s.token(north, "till-1")
+	for name, request := range map[string]struct{ head, token string }{
+		"unknown token":     {"PUT /db/core/doc HTTP/1.1\r\nContent-Length: 10", "made-up"},
+		"in pieces":         {"POST /db/core/_bulk_docs HTTP/1.1\r\nTransfer-Encoding: chunked", "made-up"},
+		"not allowed":       {"PUT /db/core/_security HTTP/1.1\r\nContent-Length: 10", good},
+		"sealed day":        {"PUT /db/daily_" + sealed + "/doc HTTP/1.1\r\nContent-Length: 10", good},
+		"report, no token":  {"PUT " + ReportPath + " HTTP/1.1\r\nContent-Length: 10", "made-up"},
+		"not the right way": {"POST /db/ HTTP/1.1\r\nContent-Length: 10", good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := s.dial(request.head, request.token)
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("no answer: %v", err)
+			}
+			defer res.Body.Close()
+			if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode < http.StatusBadRequest {
+				t.Errorf("%s, %v", res.Status, err)
+			}
+		})
+	}
+}
