@@ -47,7 +47,8 @@ const (
 	// writeLimit ends a connection whose device does not read: until then no
 	// more than the updates of that time are kept for it.
 	writeLimit = 10 * time.Second
-	// connectLimit is how long a connection may stay without a token.
+	// connectLimit is how long a connection may stay without a token, and how long a
+	// body may take.
 	connectLimit = 10 * time.Second
 	// admitTimeout bounds the look at one token.
 	admitTimeout = 5 * time.Second
@@ -159,6 +160,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.closed.Load() {
 		http.Error(w, "the server is being stopped", http.StatusServiceUnavailable)
 		return
+	}
+	if r.ContentLength != 0 {
+		// The HTTP server, too, reads what is left of it before it answers.
+		start := time.Now()
+		_ = http.NewResponseController(w).SetReadDeadline(start.Add(connectLimit))
 	}
 	s.handler.ServeHTTP(&response{ResponseWriter: w}, r)
 }
