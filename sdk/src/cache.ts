@@ -24,33 +24,38 @@ export class Cache {
   }
 }
 
-/** The local databases that may hold something the server lacks, by suffix. */
-export class Holdings {
+/** A set of local databases, by suffix. */
+export class Suffixes {
   readonly #cache: Cache;
+  readonly #name: string;
   readonly #suffixes: Set<string>;
 
-  private constructor(cache: Cache, suffixes: Set<string>) {
+  private constructor(cache: Cache, name: string, suffixes: Set<string>) {
     this.#cache = cache;
+    this.#name = name;
     this.#suffixes = suffixes;
   }
 
-  static async load(cache: Cache): Promise<Holdings> {
-    const saved = await cache.load('holdings');
-    return new Holdings(cache, new Set(Array.isArray(saved) ? saved : []));
+  static async load(cache: Cache, name: string): Promise<Suffixes> {
+    const saved = await cache.load(name);
+    return new Suffixes(cache, name, new Set(Array.isArray(saved) ? saved : []));
   }
 
   list(): string[] {
     return [...this.#suffixes];
   }
 
-  /** Comes before the first write, so that no database is ever forgotten. */
+  has(suffix: string): boolean {
+    return this.#suffixes.has(suffix);
+  }
+
   async add(suffix: string): Promise<void> {
     if (this.#suffixes.has(suffix)) return;
     this.#suffixes.add(suffix);
-    await this.#cache.save('holdings', this.list());
+    await this.#cache.save(this.#name, this.list());
   }
 
   async delete(suffix: string): Promise<void> {
-    if (this.#suffixes.delete(suffix)) await this.#cache.save('holdings', this.list());
+    if (this.#suffixes.delete(suffix)) await this.#cache.save(this.#name, this.list());
   }
 }

@@ -1,7 +1,7 @@
 // The device's databases as one: reads look through what is mounted, writes go
 // where the document belongs.
 import { unacknowledged } from './acknowledged.js';
-import { Cache, Holdings } from './cache.js';
+import { Cache, Suffixes } from './cache.js';
 import { Emitter } from './emitter.js';
 import { merge, partOf, type FindRequest } from './find.js';
 import { Flags } from './flags.js';
@@ -119,7 +119,8 @@ export class Database {
       remotes,
       delay,
       cache,
-      holdings: await Holdings.load(cache),
+      holdings: await Suffixes.load(cache, 'holdings'),
+      left: await Suffixes.load(cache, 'left'),
       manifest,
       events,
     });

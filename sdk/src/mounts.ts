@@ -1,7 +1,7 @@
 // The set of mounted databases: what the plan wants, and what is on its way out
 // but may still hold something that the server lacks.
 import { unacknowledged } from './acknowledged.js';
-import type { Cache, Holdings } from './cache.js';
+import type { Cache, Suffixes } from './cache.js';
 import { CORE_SUFFIX, LEGACY_SUFFIX } from './contracts/day-db-naming.js';
 import { DAY_MANIFEST_ID } from './contracts/day-manifest.js';
 import { isDynamic } from './contracts/doc-types.js';
@@ -20,7 +20,10 @@ interface Parts {
   remotes: Remotes;
   delay: RetryDelay;
   cache: Cache;
-  holdings: Holdings;
+  /** Those that may hold something the server lacks. */
+  holdings: Suffixes;
+  /** Days whose documents were carried elsewhere; their copies are kept, and are not used again. */
+  left: Suffixes;
   manifest: Manifest;
   events: Emitter<Events>;
 }
@@ -148,6 +151,7 @@ export class Mounts {
     if (documents > 0) {
       if (!this.#isOver(mount)) return;
       await this.#carry(mount, revisions);
+      if (day !== null) await this.#parts.left.add(suffix);
     }
     if (suffix === LEGACY_SUFFIX && (await this.#isSwitching(mount))) return;
     this.#mounts.delete(suffix);
@@ -200,7 +204,13 @@ export class Mounts {
   async #mount(suffix: string): Promise<Mount> {
     const mounted = this.#mounts.get(suffix);
     if (mounted !== undefined) return mounted;
-    const { delay, events, holdings, indexes, openLocal, remotes } = this.#parts;
+    const { delay, events, holdings, indexes, left, openLocal, remotes } = this.#parts;
+    if (left.has(suffix)) {
+      // The day is back. What it held would be delivered here as well.
+      await openLocal(suffix).destroy();
+      await left.delete(suffix);
+    }
+    // Before the first write, so that no database is ever forgotten.
     await holdings.add(suffix);
     const local = openLocal(suffix);
     for (const index of indexes) {

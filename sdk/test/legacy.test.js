@@ -114,3 +114,33 @@ test('an order that was carried is found as it is in the day', async (t) => {
   assert.deepEqual(await ids({ limit: 2 }), ['o3', 'o4']);
   assert.deepEqual(await ids({ limit: 1, skip: 1 }), ['o4']);
 });
+
+test('what was carried out of a day is not delivered there as well when the day is back', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  let till = await r.device(t, { name: 'till', session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  await till.put({ _id: 'before', type: 'order', status: 'closed' });
+  await eventually(async () => (await till.unsynced()).length === 0);
+  await r.disconnect();
+  await till.put({ _id: 'o1', type: 'order', status: 'closed' });
+  await till.accept({ flags: off });
+  r.refuses = (suffix) => (suffix === 'legacy' ? null : 'not_routed');
+  const late = next(till, 'late');
+  await r.connect();
+  await late;
+  await eventually(async () => (await till.unsynced()).length === 0);
+
+  r.refuses = () => null;
+  await till.accept({ flags: on });
+  await eventually(() => till.get('before'));
+  await r.disconnect();
+  await till.put({ _id: 'o2', type: 'order', status: 'closed' });
+  await till.close();
+  till = await r.device(t, { name: 'till' });
+  await r.connect();
+  await eventually(() => r.read(`daily_${DAY}`, 'o2'));
+  await eventually(async () => (await till.unsynced()).length === 0);
+  assert.equal(await r.read(`daily_${DAY}`, 'o1'), null);
+  assert.equal((await r.read('legacy', 'o1')).rollingdFrom, DAY);
+  assert.equal((await till.get('o1')).status, 'closed', 'the legacy copy is read on the day of the switch');
+});
