@@ -32,8 +32,7 @@ export class Remotes {
     const remote = new this.#PouchDB(`${this.#url}/db/${suffix}`, {
       skip_setup: true,
       fetch: async (url: string, options: RequestInit) => {
-        signal.throwIfAborted();
-        return this.#fetch(url, { ...options, signal: options.signal ?? signal });
+        return until(signal, () => this.#fetch(url, { ...options, signal: options.signal ?? signal }));
       },
     });
     // PouchDB asks for the progress of replications, and does not expect to fail.
@@ -52,7 +51,8 @@ export class Remotes {
   /** Sends JSON to a path of the server, as the device. */
   put(path: string, body: object, signal: AbortSignal): Promise<Response> {
     const headers = new Headers({ 'content-type': 'application/json' });
-    return this.#fetch(this.#url + path, { method: 'PUT', headers, body: JSON.stringify(body), signal });
+    const options = { method: 'PUT', headers, body: JSON.stringify(body), signal };
+    return until(signal, () => this.#fetch(this.#url + path, options));
   }
 
   async #fetch(url: string, options: RequestInit): Promise<Response> {
@@ -81,5 +81,20 @@ export class Remotes {
       }
     })();
     return this.#asking;
+  }
+}
+
+/** Begins unless the signal is aborted, and waits no longer than until it is: an app may take for ever to give a token. */
+async function until<T>(signal: AbortSignal, begin: () => Promise<T>): Promise<T> {
+  signal.throwIfAborted();
+  let abort = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+  });
+  signal.addEventListener('abort', abort);
+  try {
+    return await Promise.race([begin(), aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }

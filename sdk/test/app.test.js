@@ -1,7 +1,7 @@
 // What an app does wrong must not end what delivers its documents.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { eventually, next, on, Restaurant } from './restaurant.js';
+import { eventually, manifestOf, next, on, Restaurant } from './restaurant.js';
 import { startStore } from './store.js';
 
 let store;
@@ -69,4 +69,19 @@ test('a closed database answers nothing', async (t) => {
   await Promise.all(meanwhile);
   for (const ask of asks) await assert.rejects(ask(), closed);
   await assert.rejects(till.put({ _id: 'o2', type: 'order' }), closed);
+});
+
+test('a token supplier that never answers keeps nobody from selling', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  let asked = 0;
+  const token = () => (++asked === 1 ? 't1' : new Promise(() => {}));
+  const till = await r.device(t, { token, session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  r.tokens = new Set();
+  await till.put({ _id: 'o1', type: 'order' });
+  await eventually(() => asked > 1);
+  await till.accept({ manifest: manifestOf(50, '20261201') });
+  await till.put({ _id: 'o2', type: 'order' });
+  assert.deepEqual((await till.unsynced()).map(({ suffix }) => suffix), ['daily_20261201', `daily_${DAY}`]);
+  await till.close();
 });
