@@ -362,10 +362,13 @@ func checkReason(res *http.Response) error {
 func (p *Proxy) answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	recorded, _ := w.(*recorder)
 	refused := later(refusedUnavailable, "CouchDB is not reachable; documents stay on the device until it is")
+	cause := context.Cause(r.Context())
 	switch {
-	case errors.Is(context.Cause(r.Context()), errLimit), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(cause, errLimit) && !passageOf(r).route.writes:
+		refused = unauthorized(refusedExpired, ErrTokenExpired.Error())
+	case errors.Is(cause, errLimit), errors.Is(err, os.ErrDeadlineExceeded):
 		refused = &refusal{status: http.StatusRequestTimeout, Error: "timeout", Reason: "the request took longer than it may", Code: refusedTimeout}
-	case errors.Is(context.Cause(r.Context()), errNotAdmitted):
+	case errors.Is(cause, errNotAdmitted):
 		refused = later(refusedNotReady, "the device's databases have changed; try again")
 	case r.Context().Err() != nil:
 		// Whoever still listens must not take the end of the handler for a 200.

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,5 +36,18 @@ func TestBodiesThatNeverComeEnd(t *testing.T) {
 				t.Errorf("%s, %v", res.Status, err)
 			}
 		})
+	}
+}
+
+// TestReadThatOutlastsItsToken has CouchDB not answer before the token ends: the
+// device is told that, and not that it was too slow.
+func TestReadThatOutlastsItsToken(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	s := newShop(t, shopOptions{couchURL: silent.URL})
+	got := s.do("GET", "/db/core/_changes?feed=longpoll", s.tokenFor(north, "till-1", 3*time.Second), "")
+	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, refusedExpired) {
+		t.Errorf("%d %s, want 401 %s", got.status, got.body, refusedExpired)
 	}
 }
