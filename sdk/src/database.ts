@@ -13,6 +13,7 @@ import type { Doc, PouchConstructor, Writable, Written } from './pouch.js';
 import { Remotes, type TokenSupplier } from './remote.js';
 import { Reporter, type Report } from './report.js';
 import { businessDayOf } from './routing.js';
+import { checkSendable } from './sendable.js';
 import type { Session } from './session.js';
 
 export interface Options {
@@ -172,11 +173,14 @@ export class Database {
 
   /**
    * Writes a document to the database that holds it, a new one to where its type
-   * belongs. Rejects with PouchDB's 409 unless `_rev` is that of a leaf.
+   * belongs. Rejects with PouchDB's 409 unless `_rev` is that of a leaf, and what the
+   * server would never take: with 413 over 8 MB without attachments, with 400 text
+   * that is no Unicode.
    */
   put<T extends Writable>(written: T): Promise<Written> {
     const doc = written as Writable as Doc;
     return this.#inTurn(async () => {
+      checkSendable(doc);
       const holder = await this.#mounts.lookUp(doc._id);
       return (holder?.mount ?? this.#mounts.home(doc['type'])).local.put(doc);
     });

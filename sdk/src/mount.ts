@@ -8,7 +8,7 @@ export type Direction = 'both' | 'push';
 
 /** Why the server takes nothing for a database, in its own words. */
 export interface Refusal {
-  /** Stable, such as `day_sealed`; empty if the server gave none. */
+  /** Stable, such as `day_sealed`, or CouchDB's own name of the error. */
   code: string;
   reason: string;
 }
@@ -28,6 +28,9 @@ export type OpenRemote = (signal: AbortSignal) => Pouch;
 
 /** The delay in milliseconds before the n-th attempt, from 1, to reach the server again. */
 export type RetryDelay = (attempt: number) => number;
+
+/** Answers that do not change by waiting: not admitted, not understood, too large. */
+const REFUSALS = new Set<number | undefined>([400, 403, 413]);
 
 // Indexes are the device's own, and the server takes none from a device. Not a
 // function: its text would be part of the checkpoint's name.
@@ -175,9 +178,9 @@ export class Mount {
   }
 
   #failed(error: unknown): void {
-    if (this.#closed || statusOf(error) !== 403) return;
-    const { code, reason } = error as { code?: unknown; reason?: unknown };
-    const refusal = { code: String(code ?? ''), reason: String(reason ?? '') };
+    if (this.#closed || !REFUSALS.has(statusOf(error))) return;
+    const { code, name, reason } = error as { code?: unknown; name?: unknown; reason?: unknown };
+    const refusal = { code: String(code ?? name ?? ''), reason: String(reason ?? '') };
     const again = this.#refusal?.code === refusal.code;
     this.#refusal = refusal;
     this.#events.refused(refusal, again);

@@ -85,3 +85,36 @@ test('a token supplier that never answers keeps nobody from selling', async (t) 
   assert.deepEqual((await till.unsynced()).map(({ suffix }) => suffix), ['daily_20261201', `daily_${DAY}`]);
   await till.close();
 });
+
+test('what the server would never take is not written', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  const order = (id, more) => ({ _id: id, type: 'order', status: 'closed', ...more });
+  for (const [status, doc] of [
+    [413, order('large', { text: 'x'.repeat(8_000_000) })],
+    [413, order('wide', { text: 'ñ'.repeat(4_000_000) })],
+    [400, order('half', { lines: [{ text: 'a\ud83cb' }] })],
+    [400, order('field', { 'a\udf7a': 1 })],
+    [400, order('id\udf7a')],
+    [400, order('file', { _attachments: { '\ud83c': { content_type: 'text/plain', data: '' } } })],
+  ]) {
+    await assert.rejects(till.put(doc), { status }, doc._id);
+    assert.equal(await till.get(doc._id), null);
+  }
+  await till.put(order('fits', { text: 'x'.repeat(3_000_000), drink: '\u{1f37a}', escaped: '\\ud83c' }));
+  await eventually(() => r.read(`daily_${DAY}`, 'fits'));
+});
+
+test('a push that is too large is told', async (t) => {
+  const r = await Restaurant.open(t, store, DAY);
+  const till = await r.device(t, { session: { flags: on } });
+  await eventually(() => till.currentBusinessDay === DAY);
+  r.tooLarge = (path) => path.includes('_bulk_docs');
+  const refused = next(till, 'refused');
+  await till.put({ _id: 'o1', type: 'order' });
+  assert.deepEqual((({ suffix, code }) => [suffix, code])(await refused), [`daily_${DAY}`, 'too_large']);
+  assert.equal((await till.unsynced())[0].refusal.code, 'too_large');
+  r.tooLarge = () => false;
+  await eventually(async () => (await till.unsynced()).length === 0);
+});

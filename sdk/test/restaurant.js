@@ -25,6 +25,8 @@ export class Restaurant {
   refuses = () => null;
   /** Whether the server answers that it has no time for a request, by its path. */
   busy = () => false;
+  /** Whether a request, by its path, is too large for whatever stands in front of the server. */
+  tooLarge = () => false;
   /** The tokens that count; every other one is answered 401. */
   tokens = new Set(['t1']);
   /** All but reports. */
@@ -133,6 +135,7 @@ export class Restaurant {
     this.requests.push(`${req.method} ${req.url}`);
     const code = this.refuses(suffix?.split('?')[0]);
     if (this.busy(req.url.split('?')[0])) return refuse(res, 429, 'too_many_requests', 'rate_limited');
+    if (this.tooLarge(req.url)) return refuse(res, 413, 'too_large');
     if (db !== 'db' || code !== null) return refuse(res, 403, 'forbidden', code ?? 'not_allowed');
     const { authorization: _token, host: _host, ...headers } = req.headers;
     const upstream = request(`${this.store.origin}/${this.name}_${[suffix, ...rest].join('/')}`, {
