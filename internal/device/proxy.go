@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,6 +178,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward(recorded, r, pass)
 }
 
+// feeds that devices read. CouchDB also has eventsource, and ends it twice: the
+// second end would be taken for the answer to another device's request, as the
+// connection serves that next.
+var feeds = []string{"normal", "longpoll", "continuous"}
+
 // check decides on everything that can be decided without CouchDB.
 func (p *Proxy) check(r *http.Request) (passage, *refusal) {
 	if !p.View.Loaded() || p.shut.Load() {
@@ -200,6 +206,11 @@ func (p *Proxy) check(r *http.Request) (passage, *refusal) {
 	// CouchDB acknowledges such a write before it has stored it.
 	if query.Has("batch") {
 		return passage{}, badRequest(refusedRoute, "batch mode acknowledges what is not stored yet; leave it out")
+	}
+	for _, feed := range query["feed"] {
+		if !slices.Contains(feeds, feed) {
+			return passage{}, badRequest(refusedRoute, "the feed is one of "+strings.Join(feeds, ", "))
+		}
 	}
 	where, refused := p.View.admit(grant, parsed.suffix, p.Env)
 	if refused != nil {
