@@ -148,7 +148,7 @@ var program = []day{
 	{"2", "primary Postgres killed", overPostgres, primary.Available, (*site).postgresKilled},
 	{"3", "hosted partitioned", overPostgres, primary.Available, (*site).hostedPartitioned},
 	{"3r", "hosted partitioned, over RPC", overRPC, primary.Available, (*site).hostedPartitioned},
-	{"3s", "hosted lost by a strict primary", overPostgres, primary.Strict, (*site).strictPrimary},
+	{"3s", "hosted lost, strict primary", overPostgres, primary.Strict, (*site).strictPrimary},
 	{"4", "clocks skewed 5 min", overPostgres, primary.Available, (*site).clocksSkewed},
 	{"5", "duplicate commands", overPostgres, primary.Available, (*site).duplicates},
 	{"6", "late commit and replay", overPostgres, primary.Available, (*site).lateCommit},

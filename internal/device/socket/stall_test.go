@@ -17,7 +17,7 @@ import (
 // none.
 func TestBodyThatNeverComesEnds(t *testing.T) {
 	t.Parallel()
-	_, url := serve(t, newGate(), read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }))
+	_, url := serve(t, newGate(), read(func([]daydb.Restaurant) (map[daydb.Restaurant]socket.State, error) { return nil, nil }), time.Second)
 	for _, head := range []string{
 		"POST /socket.io/?EIO=4&transport=polling&sid=none HTTP/1.1\r\nContent-Length: 10",
 		"POST /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nTransfer-Encoding: chunked",
