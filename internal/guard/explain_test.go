@@ -89,18 +89,7 @@ func TestExplainKnowsThatARestaurantIsInactive(t *testing.T) {
 func TestExplainOfADropThatWasNotRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.draining(40)
-	w.sales(d.Name, 1)
-	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
-	_, _ = w.night(w.guard(parts{transport: &faultyTransport{decide: func(_ int64, req *http.Request) fault {
-		if req.Method == http.MethodDelete {
-			return fails
-		}
-		return passes
-	}}}))
-	if d = w.day(d.Name); d.State != daydb.Droppable || d.DropIntendedAt == nil {
-		t.Fatalf("the row says %+v", d)
-	}
+	d := w.undropped()
 	w.request(http.MethodDelete, d.Name, nil)
 	_, text := w.explained(w.guard(parts{}), d.Name)
 	if strings.Contains(text, "not dropped by rollingd") || !strings.Contains(text, "the drop that was committed has worked") {

@@ -510,11 +510,9 @@ func TestExplainLooksAtCouchDBNow(t *testing.T) {
 	says(gone, "was not dropped by rollingd")
 }
 
-// TestDropThatFailedIsCalledOff: a committed drop whose DELETE never arrived, a
-// hold, and a database that somebody then deletes: that was not the drop.
-func TestDropThatFailedIsCalledOff(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
+// undropped is a day whose drop is committed, and whose DELETE never arrived.
+func (w *world) undropped() daydb.DayDB {
+	w.t.Helper()
 	d := w.draining(40)
 	w.sales(d.Name, 1)
 	w.nights(w.guard(parts{}), d.Name, daydb.Droppable)
@@ -525,8 +523,17 @@ func TestDropThatFailedIsCalledOff(t *testing.T) {
 		return passes
 	}}}))
 	if d = w.day(d.Name); d.State != daydb.Droppable || d.DropIntendedAt == nil {
-		t.Fatalf("the row says %+v", d)
+		w.t.Fatalf("the row says %+v", d)
 	}
+	return d
+}
+
+// TestDropThatFailedIsCalledOff: a committed drop whose DELETE never arrived, a
+// hold, and a database that somebody then deletes: that was not the drop.
+func TestDropThatFailedIsCalledOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.undropped()
 	w.tx(func(tx pgx.Tx) error {
 		_, err := daydb.SetHold(t.Context(), tx, d.Name, "a lawyer called", "ops")
 		return err
