@@ -386,14 +386,8 @@ begin
         case
           when p_command_id is null or p_command_id = '00000000-0000-0000-0000-000000000000' then
             public.continuity_refusal('RC005', 'command_id', 'a command id is missing')
-          when public.continuity_is_name(p_idempotency_key) is not true then
-            public.continuity_refusal('RC005', 'idempotency_key', 'idempotency_key has to have 1 to 256 bytes')
-          when public.continuity_is_name(p_command_type) is not true then
-            public.continuity_refusal('RC005', 'command_type', 'command_type has to have 1 to 256 bytes')
-          when public.continuity_is_name(p_aggregate_type) is not true then
-            public.continuity_refusal('RC005', 'aggregate_type', 'aggregate_type has to have 1 to 256 bytes')
-          when public.continuity_is_name(p_aggregate_id) is not true then
-            public.continuity_refusal('RC005', 'aggregate_id', 'aggregate_id has to have 1 to 256 bytes')
+          when no_name is not null then
+            public.continuity_refusal('RC005', no_name, no_name || ' has to have 1 to 256 bytes')
           when p_payload is null or jsonb_typeof(p_payload) = 'null' then
             public.continuity_refusal('RC005', 'payload', 'a payload is missing')
           when octet_length(p_payload::text) > 65536 then
@@ -412,6 +406,17 @@ begin
       from rows from (jsonb_to_recordset(p_commands) as (
         p_command_id uuid, p_idempotency_key text, p_command_type text, p_aggregate_type text, p_aggregate_id text,
         p_payload jsonb, p_occurred_at timestamptz, p_expected_version bigint, p_epoch bigint)) with ordinality
+      left join lateral (
+        -- As continuity_is_name, whose calls took a fifth of an enqueue.
+        select no_name
+        from (values
+          ('idempotency_key', p_idempotency_key),
+          ('command_type', p_command_type),
+          ('aggregate_type', p_aggregate_type),
+          ('aggregate_id', p_aggregate_id)) n (no_name, value)
+        where (value ~ '\S' and octet_length(value) <= 256) is not true
+        limit 1
+      ) n on true
     ) given
     order by ordinality
   ) given;
@@ -645,6 +650,7 @@ set search_path = '' set statement_timeout = '5s' set lock_timeout = '2s'
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_ids uuid[];
+  v_acked bigint;
 begin
   perform public.continuity_require_list('claims', p_claims);
   v_ids := array(select (claim ->> 'commandId')::uuid from jsonb_array_elements(p_claims) claim);
@@ -658,6 +664,10 @@ begin
     and c.command_id = claim."commandId"
     and c.claim_token = claim."claimToken"
     and c.claimed_until is not null;
+  get diagnostics v_acked = row_count;
+  if v_acked = jsonb_array_length(p_claims) then
+    return '[]';
+  end if;
   return (
     select coalesce(jsonb_agg(claim."commandId"), '[]')
     from jsonb_to_recordset(p_claims) as claim ("commandId" uuid, "claimToken" bigint)
