@@ -170,8 +170,9 @@ func (a *API) decideCommand(c echo.Context, how string,
 // forceQueue opens the queue, and forceDirect direct writes, on a person's word.
 // Both name the epoch that they end, so that a second person does not end the
 // next one.
-// forceQueue closes direct writes before it opens the queue. If that does not open
-// then, the drainer opens direct writes again.
+//
+// Direct writes close before the queue opens. If it does not open then, the drainer
+// opens them again.
 func (a *API) forceQueue(c echo.Context) error {
 	return a.force(c, func(f *hosted.Fence, ctx context.Context, expected continuity.Epoch, actor, reason string) (hosted.FenceState, error) {
 		local, err := a.Continuity.Primary.State(ctx)
