@@ -114,8 +114,6 @@ func (w *work) settle(ctx context.Context) (continuity.Fence, error) {
 		if state, err = w.reconcile(ctx, state.Epoch, max(local.Epoch, local.Seen), from); err != nil {
 			return continuity.Fence{}, err
 		}
-	}
-	if restored {
 		if err := w.Primary.Heard(ctx, before.Beats, state.Beats); err != nil {
 			return continuity.Fence{}, err
 		}

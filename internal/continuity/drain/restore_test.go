@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollingd/rollingd/internal/continuity"
+	"github.com/rollingd/rollingd/internal/continuity/primary"
 	"github.com/rollingd/rollingd/internal/pg"
 )
 
@@ -248,6 +249,50 @@ func TestHostedRestoredWithinAnEpoch(t *testing.T) {
 	}
 	if beats := scalar[int64](w, w.primary, `select beats from primary_fence`); beats != 900 {
 		t.Errorf("the primary remembers %d beats", beats)
+	}
+}
+
+// TestReconcileFaults breaks the call that begins the new epoch: not sent, done but
+// not answered, killed on either side. Until the next run direct writes are closed.
+func TestReconcileFaults(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]struct{ before, after error }{
+		"not sent":       {before: errNotSent},
+		"unanswered":     {after: errUnanswered},
+		"killed before":  {before: errStopped},
+		"killed behind":  {after: errStopped},
+		"refused by now": {before: &continuity.StaleEpochError{Current: 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outage()
+			w.run(w.drainer(nil))
+			w.exec(w.primary, `update primary_fence set beats = 1000`)
+			broken := func(answer error) func(int64, string) error {
+				return func(_ int64, function string) error {
+					if function == "continuity_reconcile_epoch" {
+						return answer
+					}
+					return nil
+				}
+			}
+			d := w.drainer(&transport{before: broken(kind.before), after: broken(kind.after)})
+			if r, err := d.RunOnce(t.Context()); err == nil {
+				t.Fatalf("nothing was broken: %+v", r)
+			}
+			if s, err := d.Primary.State(t.Context()); err != nil || s.Direct(primary.Available) {
+				t.Errorf("direct writes are open: %+v, %v", s, err)
+			}
+			w.heal()
+			r := w.run(w.drainer(nil))
+			if !r.Reconciled || r.Fence.Mode != continuity.Direct {
+				t.Errorf("the next run: %+v", r)
+			}
+			w.checkDirect(d, r.Fence.Epoch)
+			w.checkOutage()
+			w.checkHistory(true)
+		})
 	}
 }
 
